@@ -1,0 +1,100 @@
+//! What can go wrong with a connection to a peer.
+
+use std::time::Duration;
+
+use ringway_plan::Rank;
+
+use crate::MessageKey;
+
+/// A fault between this rank and one peer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The peer closed the connection without saying goodbye: it crashed, was killed, or its host went down.
+    #[error("rank {peer} closed the connection without leaving: it crashed or was killed ({detail})")]
+    Closed {
+        /// The peer.
+        peer: Rank,
+        /// What the operating system said.
+        detail: String,
+    },
+    /// The peer left in good order while it was still needed.
+    #[error("rank {peer} has left the job")]
+    Left {
+        /// The peer.
+        peer: Rank,
+    },
+    /// A message has another length than its receiver expects: the ranks disagree about the operation.
+    #[error(
+        "message {key} from rank {peer} has {got} bytes where {expected} were expected: the ranks call different operations"
+    )]
+    Length {
+        /// The sender.
+        peer: Rank,
+        /// Which message.
+        key: MessageKey,
+        /// Bytes that the receiver expects.
+        expected: usize,
+        /// Bytes that the sender sends.
+        got: usize,
+    },
+    /// Bytes that are no message of Ringway's, or not one that fits the state of the connection.
+    #[error("rank {peer} sent bytes that break the protocol: {detail}")]
+    Protocol {
+        /// The peer.
+        peer: Rank,
+        /// What was wrong with them.
+        detail: String,
+    },
+    /// No connection within the deadline.
+    #[error("no connection to rank {peer} within {waited:.1?}: tried {tried}; {remedy}")]
+    Unreachable {
+        /// The peer.
+        peer: Rank,
+        /// How long was tried.
+        waited: Duration,
+        /// Every address tried, each with what came of it.
+        tried: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// A buffer limit would be passed.
+    #[error(
+        "rank {peer}: {detail} would use {wanted} bytes of buffers where the limit is {limit}; raise RINGWAY_MEMORY_LIMIT"
+    )]
+    MemoryLimit {
+        /// The peer that the buffers are for.
+        peer: Rank,
+        /// What the memory was for.
+        detail: String,
+        /// Bytes in use with this one.
+        wanted: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The operating system refused.
+    #[error("{what} for rank {peer} failed: {detail}")]
+    System {
+        /// The peer.
+        peer: Rank,
+        /// The call.
+        what: &'static str,
+        /// What it said.
+        detail: String,
+    },
+}
+
+impl LinkError {
+    /// The peer that it is about.
+    pub const fn peer(&self) -> Rank {
+        match self {
+            Self::Closed { peer, .. }
+            | Self::Left { peer }
+            | Self::Length { peer, .. }
+            | Self::Protocol { peer, .. }
+            | Self::Unreachable { peer, .. }
+            | Self::MemoryLimit { peer, .. }
+            | Self::System { peer, .. } => *peer,
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Schedules of collective operations: a collective is not code but data.
+//!
+//! A [`Schedule`] is made by a generator for a number of ranks. The verifier proves it, the executor
+//! runs it over real transports, the simulator runs it in virtual time, and people read it.
+#![forbid(unsafe_code)]
+
+mod data;
+mod layout;
+mod schedule;
+
+pub use data::{DataType, ReduceOp, UnknownName};
+pub use layout::{Layout, cut};
+pub use schedule::{
+    Collective, Lane, Op, Order, Program, Rank, Schedule, Space, Span, Step, StepRef,
+};
