@@ -11,7 +11,9 @@ use crate::MessageKey;
 #[non_exhaustive]
 pub enum LinkError {
     /// The peer closed the connection without saying goodbye: it crashed, was killed, or its host went down.
-    #[error("rank {peer} closed the connection without leaving: it crashed or was killed ({detail})")]
+    #[error(
+        "rank {peer} closed the connection without leaving: it crashed or was killed ({detail})"
+    )]
     Closed {
         /// The peer.
         peer: Rank,

@@ -85,6 +85,16 @@ pub enum Event {
         /// The bytes, for [`Sink::View`].
         view: Memory,
     },
+    /// A peer's message (or its announcement) belongs to an operation that [`Transport::begin`] has begun here
+    /// with another fingerprint: the two ranks call different operations. Reported once for a peer and operation.
+    Mismatch {
+        /// The peer.
+        peer: Rank,
+        /// The operation's group.
+        group: u32,
+        /// The operation's number.
+        op: u32,
+    },
     /// The connection to a peer is lost: no message to or from it will complete any more.
     Lost {
         /// The peer.
@@ -109,6 +119,12 @@ pub trait Wake: Send + Sync {
 pub trait Transport: Send {
     /// `shm`, `tcp` ...
     fn name(&self) -> &'static str;
+
+    /// Begins an operation: until [`Transport::cancel`], messages of it may be sent and received. `fingerprint`
+    /// goes along with each (in its header), and is compared with the peers': one that differs is an
+    /// [`Event::Mismatch`], also for messages that arrived before this call, and for those that no `recv` here
+    /// asks for.
+    fn begin(&mut self, group: u32, op: u32, fingerprint: u32);
 
     /// Starts sending. Among messages that wait for the same peer, a higher `priority` goes first.
     fn send(
@@ -139,7 +155,7 @@ pub trait Transport: Send {
     /// Readable, once armed, when [`Transport::poll`] may find something.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Forgets all messages of an operation, in both directions, done or not: when it returns no memory of
+    /// Ends an operation, after its last event or in the middle: forgets all its messages, in both directions, done or not: when it returns no memory of
     /// theirs is touched any more. Late arrivals are dropped.
     fn cancel(&mut self, group: u32, op: u32);
 
