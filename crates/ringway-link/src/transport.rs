@@ -18,9 +18,10 @@ use crate::LinkError;
 /// negotiation. Between two ranks and in one direction, a key is used once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageKey {
-    /// The communicator (group) of the operation; 0 is the world.
-    pub group: u32,
-    /// The number of the operation in its group, from 0, modulo 2^32. The top bit marks point-to-point.
+    /// The communicator (group) of the operation; 0 is the world. For point-to-point messages a hash of group,
+    /// sender, receiver and tag, with the top bit set, so that each such stream numbers its operations itself.
+    pub group: u64,
+    /// The number of the operation in its group, from 0, modulo 2^32.
     pub op: u32,
     /// The lane of the schedule.
     pub lane: u16,
@@ -91,7 +92,7 @@ pub enum Event {
         /// The peer.
         peer: Rank,
         /// The operation's group.
-        group: u32,
+        group: u64,
         /// The operation's number.
         op: u32,
     },
@@ -124,7 +125,7 @@ pub trait Transport: Send {
     /// goes along with each (in its header), and is compared with the peers': one that differs is an
     /// [`Event::Mismatch`], also for messages that arrived before this call, and for those that no `recv` here
     /// asks for.
-    fn begin(&mut self, group: u32, op: u32, fingerprint: u32);
+    fn begin(&mut self, group: u64, op: u32, fingerprint: u32);
 
     /// Starts sending. Among messages that wait for the same peer, a higher `priority` goes first.
     fn send(
@@ -157,7 +158,7 @@ pub trait Transport: Send {
 
     /// Ends an operation, after its last event or in the middle: forgets all its messages, in both directions, done or not: when it returns no memory of
     /// theirs is touched any more. Late arrivals are dropped.
-    fn cancel(&mut self, group: u32, op: u32);
+    fn cancel(&mut self, group: u64, op: u32);
 
     /// The longest message worth sending in one piece, in bytes: the executor's slice.
     fn slice_bytes(&self) -> usize;

@@ -33,11 +33,7 @@ impl Layout {
         count: usize,
         size: usize,
     ) -> Self {
-        let parted = !matches!(
-            collective,
-            Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. }
-        );
-        let (parts, per_part) = if parted { (ranks, chunks / ranks) } else { (1, chunks) };
+        let (parts, per_part) = if collective.has_parts() { (ranks, chunks / ranks) } else { (1, chunks) };
         let part = count / parts;
         let within = cut(part, per_part);
         let boundary = |c: usize| {

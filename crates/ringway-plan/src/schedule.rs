@@ -121,6 +121,11 @@ impl Collective {
         matches!(self, Self::AllReduce | Self::Reduce { .. } | Self::ReduceScatter)
     }
 
+    /// Whether ranks have parts of the vector, so that its length must be a multiple of their number.
+    pub const fn has_parts(self) -> bool {
+        !matches!(self, Self::AllReduce | Self::Barrier | Self::Broadcast { .. } | Self::Reduce { .. })
+    }
+
     /// The vector's chunks that rank `rank` has as input, in the order of its input space.
     /// For all_to_all, chunk c of the input of rank r is meant for rank c / (chunks / ranks).
     pub fn input_chunks(self, ranks: usize, chunks: usize, rank: Rank) -> std::ops::Range<usize> {
