@@ -4,7 +4,13 @@
 //! segments, staging buffers. [`Memory`] is that: a raw range without a lifetime. One `unsafe` act, making it,
 //! promises that the range stays valid; everything after is bounds-checked and safe to call.
 
-use std::ops::Range;
+use std::{array, ops::Range};
+
+use ringway_kernels::{Cast, Finish, Stores};
+use ringway_plan::{DataType, ReduceOp};
+
+/// Up to this many operands [`Memory::combine`] allocates nothing.
+const FEW: usize = 16;
 
 /// A range of bytes, valid for reads and writes for as long as the handle or a copy of it is used.
 ///
@@ -24,7 +30,10 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// No bytes.
-    pub const EMPTY: Self = Self { ptr: std::ptr::dangling_mut(), len: 0 };
+    pub const EMPTY: Self = Self {
+        ptr: std::ptr::dangling_mut(),
+        len: 0,
+    };
 
     /// The `len` bytes from `ptr`.
     ///
@@ -64,7 +73,10 @@ impl Memory {
         );
         // SAFETY: start is within the range, so the address stays inside the same allocation.
         let ptr = unsafe { self.ptr.add(range.start) };
-        Self { ptr, len: range.end - range.start }
+        Self {
+            ptr,
+            len: range.end - range.start,
+        }
     }
 
     /// Copies the bytes of `from` here. The two may be the same range, or apart.
@@ -73,7 +85,10 @@ impl Memory {
     /// If the lengths differ.
     #[inline]
     pub fn copy_from(self, from: Self) {
-        assert_eq!(self.len, from.len, "copy between memory of different length");
+        assert_eq!(
+            self.len, from.len,
+            "copy between memory of different length"
+        );
         // SAFETY: both ranges are valid by the contract of `new`; `copy` allows overlap.
         unsafe { std::ptr::copy(from.ptr, self.ptr, self.len) }
     }
@@ -83,7 +98,12 @@ impl Memory {
     /// # Panics
     /// If there are fewer.
     pub fn read(self, into: &mut [u8]) {
-        assert!(into.len() <= self.len, "read of {} bytes from {}", into.len(), self.len);
+        assert!(
+            into.len() <= self.len,
+            "read of {} bytes from {}",
+            into.len(),
+            self.len
+        );
         // SAFETY: the source is valid by the contract of `new` and long enough; a `&mut` does not overlap it.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr, into.as_mut_ptr(), into.len()) }
     }
@@ -93,9 +113,216 @@ impl Memory {
     /// # Panics
     /// If there is less room.
     pub fn write(self, from: &[u8]) {
-        assert!(from.len() <= self.len, "write of {} bytes to {}", from.len(), self.len);
+        assert!(
+            from.len() <= self.len,
+            "write of {} bytes to {}",
+            from.len(),
+            self.len
+        );
         // SAFETY: the target is valid by the contract of `new` and long enough; `from` is a shared borrow of
         // other memory.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.ptr, from.len()) }
+    }
+
+    /// Copies the bytes of `from` here past the caches: for more than they hold. The two may be the same range, or
+    /// apart.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy_streaming(self, from: Self) {
+        assert_eq!(
+            self.len, from.len,
+            "copy between memory of different length"
+        );
+        // SAFETY: both ranges are valid by the contract of `new` and of the same length.
+        unsafe { ringway_kernels::copy_streaming(self.ptr, from.ptr, self.len) }
+    }
+
+    /// `dst[i] = a[i] op b[i]` for the elements of type `dtype` that `dst` holds; see [`ringway_kernels::reduce`].
+    ///
+    /// `dst` may be `a` or `b`. Where it overlaps one of them partly the result is unspecified.
+    ///
+    /// # Panics
+    /// If the lengths differ or are not of whole elements, or the type has no such operation.
+    #[inline]
+    pub fn reduce(dtype: DataType, op: ReduceOp, dst: Self, a: Self, b: Self) {
+        let count = dst.count_of(dtype);
+        assert!(
+            a.len == dst.len && b.len == dst.len,
+            "reduce of {} and {} bytes into {}: the lengths must be the same",
+            a.len,
+            b.len,
+            dst.len
+        );
+        // SAFETY: all ranges are valid by the contract of `new` and hold `count` elements.
+        unsafe { ringway_kernels::reduce(dtype, op, dst.ptr, a.ptr, b.ptr, count) }
+    }
+
+    /// Combines all of `srcs`, in their order, and stores the result to each of `dsts`; see
+    /// [`ringway_kernels::combine`].
+    ///
+    /// A destination may be one of the sources. Where it overlaps one partly the result is unspecified.
+    ///
+    /// # Panics
+    /// If there is no source, the lengths differ or are not of whole elements, or the type has no such operation.
+    pub fn combine(
+        dtype: DataType,
+        op: ReduceOp,
+        dsts: &[Self],
+        srcs: &[Self],
+        finish: Finish,
+        stores: Stores,
+    ) {
+        let Some(first) = srcs.first() else {
+            panic!("combine needs at least one source")
+        };
+        let count = first.count_of(dtype);
+        for other in srcs.iter().chain(dsts) {
+            assert_eq!(
+                other.len, first.len,
+                "combine of memory of different length"
+            );
+        }
+        with_addresses(srcs, |srcs| {
+            with_addresses(dsts, |dsts| {
+                // SAFETY: a pointer to constant has the layout of one to mutable; the slice stays borrowed.
+                let srcs = unsafe { &*(std::ptr::from_ref(srcs) as *const [*const u8]) };
+                // SAFETY: all ranges are valid by the contract of `new` and hold `count` elements.
+                unsafe { ringway_kernels::combine(dtype, op, dsts, srcs, count, finish, stores) }
+            });
+        });
+    }
+
+    /// Converts the elements of `from`, of type [`Cast::from`], to [`Cast::to`] and stores them here.
+    ///
+    /// # Panics
+    /// If the two do not hold the same number of whole elements.
+    pub fn cast(self, cast: Cast, from: Self) {
+        let count = self.count_of(cast.to());
+        assert_eq!(
+            from.count_of(cast.from()),
+            count,
+            "cast between memory of different numbers of elements"
+        );
+        // SAFETY: both ranges are valid by the contract of `new` and hold `count` elements.
+        unsafe { ringway_kernels::cast(cast, self.ptr, from.ptr, count) }
+    }
+
+    /// The number of elements of type `dtype` that there is room for.
+    #[inline]
+    fn count_of(self, dtype: DataType) -> usize {
+        let size = dtype.size();
+        assert!(
+            self.len.is_multiple_of(size),
+            "{} bytes are not a whole number of {dtype} elements",
+            self.len
+        );
+        self.len / size
+    }
+}
+
+/// Calls `f` with the addresses of `all`.
+fn with_addresses<R>(all: &[Memory], f: impl FnOnce(&[*mut u8]) -> R) -> R {
+    if all.len() <= FEW {
+        let few: [*mut u8; FEW] =
+            array::from_fn(|i| all.get(i).map_or(std::ptr::null_mut(), |m| m.ptr));
+        f(&few[..all.len()])
+    } else {
+        f(&all.iter().map(|m| m.ptr).collect::<Vec<_>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of<T>(values: &mut [T]) -> Memory {
+        // SAFETY: the tests use handles while the values are alive and borrow them for nothing else meanwhile.
+        unsafe { Memory::new(values.as_mut_ptr().cast(), size_of_val(values)) }
+    }
+
+    #[test]
+    fn reduces_and_casts() {
+        let (mut a, mut b, mut sum) = ([1.0f32, 2.0, -3.0], [0.5f32, 0.25, 3.0], [0u16; 3]);
+        Memory::reduce(
+            DataType::F32,
+            ReduceOp::Sum,
+            of(&mut a),
+            of(&mut a),
+            of(&mut b),
+        );
+        assert_eq!(a, [1.5, 2.25, 0.0]);
+        of(&mut sum).cast(Cast::F32ToBf16, of(&mut a));
+        assert_eq!(sum, [0x3fc0, 0x4010, 0]);
+    }
+
+    #[test]
+    fn combines_few_and_many() {
+        for n in [1, 2, FEW, FEW + 1, 3 * FEW] {
+            let mut srcs: Vec<[i32; 5]> = (0..n as i32).map(|i| [i, 1, 2 * i, -i, 7]).collect();
+            let mut dsts = vec![[0; 5]; n];
+            let s: Vec<Memory> = srcs.iter_mut().map(|x| of(x)).collect();
+            let d: Vec<Memory> = dsts.iter_mut().map(|x| of(x)).collect();
+            let ranks = n as u32;
+            Memory::combine(
+                DataType::I32,
+                ReduceOp::Average,
+                &d,
+                &s,
+                Finish::of(ReduceOp::Average, ranks),
+                Stores::Streaming,
+            );
+            let half = (n as i32 - 1) / 2;
+            assert!(
+                dsts.iter().all(|d| *d == [half, 1, n as i32 - 1, -half, 7]),
+                "{n}: {dsts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn copies_past_the_caches() {
+        let mut from: Vec<u8> = (0..10_000u32).map(|i| (i % 251) as u8).collect();
+        let mut to = vec![0; from.len()];
+        for skip in [0, 1, 63] {
+            to.fill(0);
+            let range = skip..to.len() - 7;
+            of(&mut to)
+                .slice(range.clone())
+                .copy_streaming(of(&mut from).slice(range.clone()));
+            assert_eq!(to[range.clone()], from[range]);
+            assert!(
+                to[..skip]
+                    .iter()
+                    .chain(&to[from.len() - 7..])
+                    .all(|&x| x == 0)
+            );
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "the lengths must be the same")]
+    fn refuses_different_lengths() {
+        let (mut a, mut b) = ([0u8; 8], [0u8; 9]);
+        Memory::reduce(
+            DataType::U8,
+            ReduceOp::Max,
+            of(&mut a),
+            of(&mut a),
+            of(&mut b),
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "not a whole number of f32 elements")]
+    fn refuses_parts_of_elements() {
+        let mut a = [0u8; 9];
+        Memory::reduce(
+            DataType::F32,
+            ReduceOp::Max,
+            of(&mut a),
+            of(&mut a),
+            of(&mut a),
+        );
     }
 }
