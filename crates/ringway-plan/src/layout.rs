@@ -38,7 +38,8 @@ impl Layout {
         let within = cut(part, per_part);
         let boundary = |c: usize| {
             let c = c.min(chunks);
-            if per_part == 0 { 0 } else { (part * (c / per_part) + within(c % per_part)) * size }
+            let p = c.checked_div(per_part).unwrap_or(0);
+            (part * p + within(c - p * per_part)) * size
         };
         let space = |range: Range<usize>| {
             let base = boundary(range.start);

@@ -7,9 +7,11 @@
 mod data;
 mod layout;
 mod schedule;
+mod verify;
 
 pub use data::{DataType, ReduceOp, UnknownName};
 pub use layout::{Layout, cut};
 pub use schedule::{
     Collective, Lane, Op, Order, Program, Rank, Schedule, Space, Span, Step, StepRef,
 };
+pub use verify::{Memory, Site, Verified, VerifyError, verify};
