@@ -1,5 +1,19 @@
 //! The operating system's parts that Ringway stands on.
 
+pub mod barrier;
+mod cpu;
+mod epoll;
+mod futex;
+mod interfaces;
 mod memory;
+mod segment;
+mod shared;
+pub mod socket;
 
+pub use cpu::{cpu_count, spin_hint, yield_now};
+pub use epoll::{Epoll, Interest, Signal, Timer};
+pub use futex::{futex_wait, futex_wake};
+pub use interfaces::{InterfaceAddress, interface_addresses};
 pub use memory::Memory;
+pub use segment::{Segment, SegmentError};
+pub use shared::{Shared32, Shared64};

@@ -1,0 +1,68 @@
+//! Processors: how many this process may use, and how to wait on them.
+
+use std::{fs, path::Path};
+
+/// The number of processors that this process may use at once: those of its affinity mask, less where a
+/// control group limits the time (`docker run --cpus 2`). At least 1.
+pub fn cpu_count() -> usize {
+    let allowed = rustix::thread::sched_getaffinity(None).map_or_else(
+        |_| std::thread::available_parallelism().map_or(1, usize::from),
+        |set| set.count() as usize,
+    );
+    let cgroup = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let quota = quota(Path::new("/sys/fs/cgroup"), &cgroup).unwrap_or(usize::MAX);
+    allowed.min(quota).max(1)
+}
+
+/// The smallest quota, in whole processors rounded up, of the control group (version 2) that `own`, the text
+/// of /proc/self/cgroup, names, and of those above it.
+fn quota(root: &Path, own: &str) -> Option<usize> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let group = root.join(path);
+    group
+        .ancestors()
+        .take_while(|dir| dir.starts_with(root))
+        .filter_map(|dir| {
+            let text = fs::read_to_string(dir.join("cpu.max")).ok()?;
+            let (quota, period) = text.trim().split_once(' ')?;
+            let (quota, period) = (quota.parse::<usize>().ok()?, period.parse::<usize>().ok()?);
+            (period > 0).then(|| quota.div_ceil(period))
+        })
+        .min()
+}
+
+/// Lets another thread that waits for this processor run.
+#[inline]
+pub fn yield_now() {
+    rustix::thread::sched_yield();
+}
+
+/// Tells the processor that this is a loop that waits.
+#[inline]
+pub fn spin_hint() {
+    std::hint::spin_loop();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_quota_on_the_way_up_counts() {
+        let root = std::env::temp_dir().join(format!("ringway-cpu-{}", std::process::id()));
+        let leaf = root.join("a/b");
+        fs::create_dir_all(&leaf).unwrap();
+        fs::write(root.join("a/cpu.max"), "150000 100000\n").unwrap();
+        fs::write(leaf.join("cpu.max"), "max 100000\n").unwrap();
+        assert_eq!(quota(&root, "0::/a/b\n"), Some(2));
+        fs::write(leaf.join("cpu.max"), "50000 100000\n").unwrap();
+        assert_eq!(quota(&root, "1:cpu:/x\n0::/a/b\n"), Some(1));
+        assert_eq!(quota(&root, "1:cpu:/x\n"), None);
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn there_is_a_processor() {
+        assert!(cpu_count() >= 1);
+    }
+}
