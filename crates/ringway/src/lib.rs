@@ -1,1 +1,4 @@
 //! Ringway.
+pub mod bootstrap;
+pub mod control;
+pub mod settings;

@@ -1,0 +1,96 @@
+//! Who takes part: what every rank knows of every other once all have joined.
+
+use std::{fmt, net::SocketAddr, sync::Arc};
+
+use ringway_plan::Rank;
+
+use super::Store;
+
+/// What processes that can share memory have in common: the running kernel, the network namespace and the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u64);
+
+/// One rank as the others know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its number.
+    pub rank: Rank,
+    /// The name of its host.
+    pub host: String,
+    /// Equal for ranks that can share memory.
+    pub host_id: HostId,
+    /// Its process.
+    pub pid: u32,
+    /// A random number of this start of this rank.
+    pub instance: u64,
+    /// Where it may be reached: every address offered, with the port that it listens on.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "rank {} (host {}, pid {})",
+            self.rank, self.host, self.pid
+        )
+    }
+}
+
+/// All ranks of a job, seen from one of them.
+#[derive(Clone)]
+pub struct World {
+    /// This rank's number.
+    pub rank: Rank,
+    /// The number of this start of the job, the same on all ranks.
+    pub job: u64,
+    /// All ranks, by number; this one too.
+    pub members: Arc<[Member]>,
+    /// Where ranks leave values for each other.
+    pub store: Arc<dyn Store>,
+}
+
+impl World {
+    /// How many ranks there are.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// This rank.
+    pub fn me(&self) -> &Member {
+        &self.members[self.rank]
+    }
+
+    /// The ranks on this rank's host, by number; this one too.
+    pub fn local_ranks(&self) -> Vec<Rank> {
+        let host = self.me().host_id;
+        self.members
+            .iter()
+            .filter(|m| m.host_id == host)
+            .map(|m| m.rank)
+            .collect()
+    }
+
+    /// The ranks of each host, by number, hosts in the order of their first rank.
+    pub fn hosts(&self) -> Vec<Vec<Rank>> {
+        let mut hosts: Vec<(HostId, Vec<Rank>)> = Vec::new();
+        for m in self.members.iter() {
+            match hosts.iter_mut().find(|(id, _)| *id == m.host_id) {
+                Some((_, ranks)) => ranks.push(m.rank),
+                None => hosts.push((m.host_id, vec![m.rank])),
+            }
+        }
+        hosts.into_iter().map(|(_, ranks)| ranks).collect()
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("rank", &self.rank)
+            .field("job", &format_args!("{:016x}", self.job))
+            .field("members", &self.members)
+            .field("store", &self.store.describe())
+            .finish()
+    }
+}

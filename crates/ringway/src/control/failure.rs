@@ -1,0 +1,142 @@
+//! What users read when a rank fails.
+
+use std::{fmt, time::Duration};
+
+use ringway_plan::Rank;
+
+/// A failure as all surviving ranks agree on it. Its `Display` is the sentence that users read: which rank,
+/// where, doing what, the likely cause, the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The rank that failed.
+    pub rank: Rank,
+    /// Its host.
+    pub host: String,
+    /// Its process.
+    pub pid: u32,
+    /// How it failed.
+    pub cause: Cause,
+    /// What it was doing at its last sign of life: `all_reduce (operation 17)`; empty if nothing.
+    pub operation: String,
+    /// How far it was: `lane 0, step 3`; empty if not known.
+    pub step: String,
+    /// How long it had been doing that.
+    pub since: Duration,
+}
+
+/// How a rank failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// It gave up on purpose.
+    Aborted {
+        /// Why, in its own words.
+        reason: String,
+    },
+    /// Its process ended without leaving the job.
+    Crashed,
+    /// It left the job in good order, and was still needed.
+    Left,
+    /// Its connection to another rank broke while both are alive.
+    LinkLost {
+        /// The other.
+        peer: Rank,
+        /// What the operating system said.
+        detail: String,
+    },
+    /// It does something else than another rank where both must do the same.
+    Mismatch {
+        /// The other.
+        other: Rank,
+        /// What the other does.
+        expected: String,
+        /// What it does itself.
+        found: String,
+    },
+    /// It gives no sign of life; its connections are open.
+    Silent {
+        /// For how long when it was given up.
+        silence: Duration,
+        /// What the host says of its process, where it could be asked: `stopped by a signal`.
+        state: String,
+    },
+    /// An operation of its did not end in time.
+    Timeout {
+        /// The time that it had.
+        limit: Duration,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rank, host, pid, ..
+        } = self;
+        write!(f, "rank {rank} (host {host}, pid {pid}) ")?;
+        match &self.cause {
+            Cause::Aborted { reason } => write!(f, "aborted the job: {reason}")?,
+            Cause::Crashed => f.write_str("ended without leaving the job")?,
+            Cause::Left => f.write_str("has left the job, and was still needed")?,
+            Cause::LinkLost { peer, detail } => {
+                write!(f, "lost its connection to rank {peer}: {detail}")?
+            }
+            Cause::Mismatch {
+                other,
+                expected,
+                found,
+            } => {
+                write!(f, "calls {found} where rank {other} calls {expected}")?;
+            }
+            Cause::Silent { silence, state } => {
+                write!(f, "has given no sign of life for {silence:.1?}")?;
+                if !state.is_empty() {
+                    write!(f, " (its process is {state})")?;
+                }
+            }
+            Cause::Timeout { limit } => write!(f, "did not end an operation within {limit:.0?}")?,
+        }
+        if !self.operation.is_empty() {
+            write!(f, "; it was in {}", self.operation)?;
+            if !self.step.is_empty() {
+                write!(f, ", {}", self.step)?;
+            }
+            if !self.since.is_zero() {
+                write!(f, ", for {:.1?}", self.since)?;
+            }
+        }
+        write!(f, ". {}", self.cause.remedy())
+    }
+}
+
+impl Cause {
+    /// The likely reason, and what to do.
+    const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Aborted { .. } => "The reason is its own: see its log",
+            Self::Crashed => {
+                "Likely it ended with an error or was killed (out of memory, kill -9, its scheduler's limit): see its \
+                 log, and `dmesg` of its host for the out-of-memory killer"
+            }
+            Self::Left => {
+                "Likely the ranks do not make the same calls: every rank must make all collective calls before it \
+                 leaves"
+            }
+            Self::LinkLost { .. } => {
+                "Likely the network between the two hosts failed, or something between them cuts idle connections: \
+                 see both hosts' `ip -s link` and the switch's log"
+            }
+            Self::Mismatch { .. } => {
+                "All ranks of a group must make the same calls in the same order: compare what the two do before \
+                 this call"
+            }
+            Self::Silent { .. } => {
+                "Likely it is stopped (a debugger, SIGSTOP), or its host has failed, is out of memory, or is cut \
+                 off; if hosts here pause for longer, raise RINGWAY_FAILURE_AFTER"
+            }
+            Self::Timeout { .. } => {
+                "Likely another rank never made the call, or computes for longer: raise RINGWAY_TIMEOUT if that is \
+                 meant"
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The one table of all settings.
+
+use std::{fmt::Write, str::FromStr, time::Duration};
+
+use super::{
+    LAUNCH_VARIABLES, PortRange, Transports, Values, parse_duration, parse_size, show_duration,
+    show_size,
+};
+
+/// What there is to know about a setting.
+#[derive(Debug)]
+pub struct Definition {
+    /// The key in the file, under `communication:`.
+    pub name: &'static str,
+    /// The value when nobody chooses one.
+    pub default: &'static str,
+    /// The values that it may have, with their unit, for errors and documents.
+    pub expected: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// Takes over a value, or says what is wrong with it.
+    pub(super) set: fn(&mut Values, &str) -> Result<(), String>,
+    /// The value as text that `set` reads.
+    pub(super) show: fn(&Values) -> String,
+}
+
+impl Definition {
+    /// The name in the environment: `RINGWAY_BUFFER_SIZE`.
+    pub fn variable(&self) -> String {
+        format!("RINGWAY_{}", self.name.to_ascii_uppercase())
+    }
+}
+
+const KIB: u64 = 1 << 10;
+const TIB: u64 = 1 << 40;
+const MILLISECOND: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// All settings, by name.
+pub const DEFINITIONS: &[Definition] = &[
+    Definition {
+        name: "algorithm",
+        default: "auto",
+        expected: "an algorithm (`ring`, `tree`, `hierarchical` ...), `auto`, or a choice by size such as \
+                   `recursive_doubling:0-8KiB;ring:8KiB-max`",
+        doc: "How collectives are carried out. `auto` takes the fastest by the cost model for the size, the \
+              ranks and the hosts.",
+        set: |v, text| put(&mut v.algorithm, word(text)),
+        show: |v| v.algorithm.clone(),
+    },
+    Definition {
+        name: "arena_size",
+        default: "64GiB",
+        expected: "a size from 1MiB to 16TiB",
+        doc: "Address space of a rank's arena, the memory that peers on the host share. Only what is used \
+              takes memory.",
+        set: |v, text| put(&mut v.arena_size, size(text, KIB * KIB, 16 * TIB)),
+        show: |v| show_size(v.arena_size),
+    },
+    Definition {
+        name: "buffer_size",
+        default: "256MB",
+        expected: "a size from 64KiB to 1TiB, such as 256MB (10^6) or 256MiB (2^20)",
+        doc: "Memory for a rank's transport buffers, at most. Buffers are made when first used.",
+        set: |v, text| put(&mut v.buffer_size, size(text, 64 * KIB, TIB)),
+        show: |v| show_size(v.buffer_size),
+    },
+    Definition {
+        name: "connect_timeout",
+        default: "60s",
+        expected: "a duration from 10ms to 24h",
+        doc: "How long a rank waits for all others to join, and for a connection to a peer.",
+        set: |v, text| {
+            put(
+                &mut v.connect_timeout,
+                duration(text, 10 * MILLISECOND, 24 * HOUR),
+            )
+        },
+        show: |v| show_duration(v.connect_timeout),
+    },
+    Definition {
+        name: "exclude_interfaces",
+        default: "none",
+        expected: "`none`, or names, name prefixes ending in `*` or networks, separated by commas: \
+                   `docker*,10.9.0.0/16`",
+        doc: "Network interfaces whose addresses are not offered to peers.",
+        set: |v, text| put(&mut v.exclude_interfaces, list(text, "none")),
+        show: |v| show_list(&v.exclude_interfaces, "none"),
+    },
+    Definition {
+        name: "failure_after",
+        default: "1500ms",
+        expected: "a duration from 100ms to 1h, at least three heartbeats",
+        doc: "A rank that gives no sign of life for so long has failed.",
+        set: |v, text| {
+            put(
+                &mut v.failure_after,
+                duration(text, 100 * MILLISECOND, HOUR),
+            )
+        },
+        show: |v| show_duration(v.failure_after),
+    },
+    Definition {
+        name: "heartbeat",
+        default: "250ms",
+        expected: "a duration from 10ms to 20min",
+        doc: "Time between two signs of life of a rank.",
+        set: |v, text| put(&mut v.heartbeat, duration(text, 10 * MILLISECOND, HOUR / 3)),
+        show: |v| show_duration(v.heartbeat),
+    },
+    Definition {
+        name: "hierarchy_levels",
+        default: "auto",
+        expected: "`auto`, or a number from 1 to 3",
+        doc: "Levels of hierarchical algorithms: 1 is flat, 2 is hosts and the ranks in them, 3 is groups of \
+              hosts besides. `auto` is 2 where ranks share hosts.",
+        set: |v, text| put(&mut v.hierarchy_levels, auto(text, 1, 3)),
+        show: |v| show_auto(v.hierarchy_levels),
+    },
+    Definition {
+        name: "interfaces",
+        default: "all",
+        expected: "`all`, or names, name prefixes ending in `*` or networks, separated by commas: \
+                   `eth0,ib*,10.1.0.0/16`",
+        doc: "Network interfaces whose addresses are offered to peers. Of those offered, the ones that reach \
+              the peer are found by probing: this is for forcing traffic onto a network.",
+        set: |v, text| put(&mut v.interfaces, list(text, "all")),
+        show: |v| show_list(&v.interfaces, "all"),
+    },
+    Definition {
+        name: "log",
+        default: "warn",
+        expected: "`off`, `error`, `warn`, `info`, `debug` or `trace`",
+        doc: "What is logged to standard error.",
+        set: |v, text| {
+            put(
+                &mut v.log,
+                FromStr::from_str(text).map_err(|_| "it is no level".to_owned()),
+            )
+        },
+        show: |v| v.log.to_string(),
+    },
+    Definition {
+        name: "memory_limit",
+        default: "8GiB",
+        expected: "a size from 1MiB to 16TiB",
+        doc: "Memory that Ringway may use in a rank for buffers and scratch, at most, beside what the user puts \
+              into the arena. Operations that would need more fail.",
+        set: |v, text| put(&mut v.memory_limit, size(text, KIB * KIB, 16 * TIB)),
+        show: |v| show_size(v.memory_limit),
+    },
+    Definition {
+        name: "port",
+        default: "auto",
+        expected: "`auto`, a port such as 29600, or a range such as 29600-29700",
+        doc: "The one TCP port that a rank listens on. Of a range the first free one is taken, so that a \
+              firewall needs one range for all ranks of a host.",
+        set: |v, text| put(&mut v.port, PortRange::parse(text)),
+        show: |v| v.port.to_string(),
+    },
+    Definition {
+        name: "ring_size",
+        default: "auto",
+        expected: "`auto`, or a number from 2 to 65536",
+        doc: "Ranks in each ring of hierarchical algorithms. `auto` is the ranks of a host.",
+        set: |v, text| put(&mut v.ring_size, auto(text, 2, 65536)),
+        show: |v| show_auto(v.ring_size),
+    },
+    Definition {
+        name: "spin",
+        default: "50us",
+        expected: "a duration from 0s to 1s",
+        doc: "How long a waiting thread looks again and again before it sleeps. Longer answers faster, and \
+              takes processor time from others.",
+        set: |v, text| {
+            put(
+                &mut v.spin,
+                duration(text, Duration::ZERO, 1000 * MILLISECOND),
+            )
+        },
+        show: |v| show_duration(v.spin),
+    },
+    Definition {
+        name: "streams",
+        default: "4",
+        expected: "a number from 1 to 64",
+        doc: "TCP connections to a peer that share its large messages.",
+        set: |v, text| put(&mut v.streams, count(text, 1, 64)),
+        show: |v| v.streams.to_string(),
+    },
+    Definition {
+        name: "timeout",
+        default: "300s",
+        expected: "a duration from 10ms to 720h",
+        doc: "How long an operation may take before it fails on every rank.",
+        set: |v, text| put(&mut v.timeout, duration(text, 10 * MILLISECOND, 720 * HOUR)),
+        show: |v| show_duration(v.timeout),
+    },
+    Definition {
+        name: "transports",
+        default: "auto",
+        expected: "`auto`, or `shm`, `tcp` or both, separated by a comma",
+        doc: "What may carry messages. `auto` takes shared memory within a host and TCP between hosts.",
+        set: |v, text| put(&mut v.transports, Transports::parse(text)),
+        show: |v| v.transports.to_string(),
+    },
+];
+
+/// The table of settings and the table of launch variables, in Markdown, as `docs/settings.md` has them.
+pub fn reference() -> String {
+    let cell = |text: &str| text.replace('|', "\\|");
+    let mut page = String::from("| key | variable | default | values | |\n|---|---|---|---|---|\n");
+    for d in DEFINITIONS {
+        let (name, variable, default) = (d.name, d.variable(), d.default);
+        let (expected, doc) = (cell(d.expected), cell(d.doc));
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            page,
+            "| `{name}` | `{variable}` | `{default}` | {expected} | {doc} |"
+        );
+    }
+    page.push_str("\n| variable of a launch | |\n|---|---|\n");
+    for v in LAUNCH_VARIABLES {
+        let _ = writeln!(page, "| `{}` | {} |", v.name, cell(v.doc));
+    }
+    page
+}
+
+fn put<T>(value: &mut T, parsed: Result<T, String>) -> Result<(), String> {
+    *value = parsed?;
+    Ok(())
+}
+
+fn word(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        Err("it is empty".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+fn size(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    within(parse_size(text)?, least, most, show_size)
+}
+
+fn duration(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    within(parse_duration(text)?, least, most, show_duration)
+}
+
+fn count(text: &str, least: usize, most: usize) -> Result<usize, String> {
+    let value = text
+        .parse()
+        .map_err(|_| "it is no whole number".to_owned())?;
+    within(value, least, most, |n| n.to_string())
+}
+
+fn auto(text: &str, least: usize, most: usize) -> Result<Option<usize>, String> {
+    if text == "auto" {
+        Ok(None)
+    } else {
+        count(text, least, most).map(Some)
+    }
+}
+
+fn show_auto(value: Option<usize>) -> String {
+    value.map_or_else(|| "auto".to_owned(), |n| n.to_string())
+}
+
+fn list(text: &str, empty: &str) -> Result<Vec<String>, String> {
+    if text == empty {
+        return Ok(Vec::new());
+    }
+    text.split(',').map(|item| word(item.trim())).collect()
+}
+
+fn show_list(items: &[String], empty: &str) -> String {
+    if items.is_empty() {
+        empty.to_owned()
+    } else {
+        items.join(",")
+    }
+}
+
+fn within<T: Ord + Copy>(
+    value: T,
+    least: T,
+    most: T,
+    show: impl Fn(T) -> String,
+) -> Result<T, String> {
+    if value < least {
+        Err(format!("it is below the least, {}", show(least)))
+    } else if value > most {
+        Err(format!("it is above the most, {}", show(most)))
+    } else {
+        Ok(value)
+    }
+}

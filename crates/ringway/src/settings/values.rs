@@ -1,0 +1,189 @@
+//! The values of the settings, typed.
+
+use std::{fmt, ops::RangeInclusive, time::Duration};
+
+use super::DEFINITIONS;
+
+/// The value of every setting; [`DEFINITIONS`] says what each means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Values {
+    /// An algorithm, `auto`, or a choice by size; read by the selector.
+    pub algorithm: String,
+    /// Virtual bytes reserved for the shared-memory arena of a rank.
+    pub arena_size: u64,
+    /// Bytes of transport buffers of a rank, at most.
+    pub buffer_size: u64,
+    /// How long to wait for all ranks to join, and for a connection.
+    pub connect_timeout: Duration,
+    /// Interfaces whose addresses are not offered to peers.
+    pub exclude_interfaces: Vec<String>,
+    /// How long a rank may be silent before it counts as failed.
+    pub failure_after: Duration,
+    /// Time between two signs of life.
+    pub heartbeat: Duration,
+    /// Levels of hierarchical algorithms; none: from the topology.
+    pub hierarchy_levels: Option<usize>,
+    /// Interfaces whose addresses are offered to peers; empty: all.
+    pub interfaces: Vec<String>,
+    /// What is logged.
+    pub log: tracing::level_filters::LevelFilter,
+    /// Bytes that a rank may use for everything but the arena's own contents.
+    pub memory_limit: u64,
+    /// Where a rank listens.
+    pub port: PortRange,
+    /// Ranks in a ring of hierarchical algorithms; none: from the topology.
+    pub ring_size: Option<usize>,
+    /// How long a waiting thread spins before it sleeps.
+    pub spin: Duration,
+    /// TCP connections to a peer that share its large messages.
+    pub streams: usize,
+    /// How long an operation may take.
+    pub timeout: Duration,
+    /// What may carry messages.
+    pub transports: Transports,
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        let mut values = Self {
+            algorithm: String::new(),
+            arena_size: 0,
+            buffer_size: 0,
+            connect_timeout: Duration::ZERO,
+            exclude_interfaces: Vec::new(),
+            failure_after: Duration::ZERO,
+            heartbeat: Duration::ZERO,
+            hierarchy_levels: None,
+            interfaces: Vec::new(),
+            log: tracing::level_filters::LevelFilter::OFF,
+            memory_limit: 0,
+            port: PortRange::ANY,
+            ring_size: None,
+            spin: Duration::ZERO,
+            streams: 0,
+            timeout: Duration::ZERO,
+            transports: Transports::Auto,
+        };
+        for definition in DEFINITIONS {
+            if let Err(why) = (definition.set)(&mut values, definition.default) {
+                unreachable!(
+                    "the default of {} is one of its values: {why}",
+                    definition.name
+                );
+            }
+        }
+        values
+    }
+}
+
+/// The port that a rank listens on, or the range that it takes the first free one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+impl PortRange {
+    /// Any free port, by the operating system's choice.
+    pub const ANY: Self = Self { first: 0, last: 0 };
+
+    /// The ports to try, in this order; port 0 stands for any.
+    pub const fn ports(self) -> RangeInclusive<u16> {
+        self.first..=self.last
+    }
+
+    /// From `auto`, `29500` or `29500-29600`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::ANY);
+        }
+        let port = |text: &str| match text.trim().parse::<u16>() {
+            Ok(0) | Err(_) => Err(format!("`{}` is no port: 1 to 65535", text.trim())),
+            Ok(port) => Ok(port),
+        };
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = (port(first)?, port(last)?);
+        if first > last {
+            return Err("the range ends before it begins".to_owned());
+        }
+        Ok(Self { first, last })
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.first, self.last) {
+            (0, _) => f.write_str("auto"),
+            (first, last) if first == last => write!(f, "{first}"),
+            (first, last) => write!(f, "{first}-{last}"),
+        }
+    }
+}
+
+/// A way to move messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TransportKind {
+    /// Memory that ranks of a host share.
+    Shm,
+    /// TCP connections.
+    Tcp,
+}
+
+impl TransportKind {
+    /// `shm`, `tcp`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// Which transports may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transports {
+    /// The best that reaches each peer.
+    Auto,
+    /// Only these, the best of them that reaches each peer.
+    Only(Vec<TransportKind>),
+}
+
+impl Transports {
+    /// Whether this one may be used.
+    pub fn allow(&self, kind: TransportKind) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Only(kinds) => kinds.contains(&kind),
+        }
+    }
+
+    /// From `auto`, `shm`, `tcp`, `shm,tcp`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let mut kinds = Vec::new();
+        for name in text.split(',').map(str::trim) {
+            let kind = [TransportKind::Shm, TransportKind::Tcp]
+                .into_iter()
+                .find(|kind| kind.name() == name)
+                .ok_or_else(|| format!("`{name}` is no transport"))?;
+            if kinds.contains(&kind) {
+                return Err(format!("{name} is listed twice"));
+            }
+            kinds.push(kind);
+        }
+        Ok(Self::Only(kinds))
+    }
+}
+
+impl fmt::Display for Transports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Only(kinds) => {
+                f.write_str(&kinds.iter().map(|k| k.name()).collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+}
