@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod shm;
 mod transport;
 
 pub use error::LinkError;
