@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod data;
+mod executor;
 mod layout;
 mod schedule;
 mod verify;
 
 pub use data::{DataType, ReduceOp, UnknownName};
+pub use executor::{Action, ActionId, Executor, Pending, Place, WINDOW};
 pub use layout::{Layout, cut};
 pub use schedule::{
     Collective, Lane, Op, Order, Program, Rank, Schedule, Space, Span, Step, StepRef,

@@ -1,0 +1,253 @@
+//! The executor against an adversarial network, with real bytes.
+
+mod hand;
+mod world;
+
+use proptest::prelude::*;
+use ringway_plan::{
+    Action, Executor, Layout, Memory, Op, Place, Space, Span, StepRef, Verified, WINDOW,
+};
+use world::{Case, World, expected, inputs};
+
+/// Runs a schedule twice with the same executors, and checks every rank's result.
+fn check(schedule: &Verified, case: Case) {
+    let mut world = World::new(schedule, case);
+    for seed in [case.seed, case.seed + 1] {
+        let case = Case { seed, ..case };
+        world.again(schedule, seed);
+        world.run();
+        for (rank, want) in expected(schedule, case).iter().enumerate() {
+            let got = world.output(rank, want.len());
+            assert!(
+                &got == want,
+                "{} of {} ranks, rank {rank}, {case:?}",
+                schedule.algorithm,
+                schedule.ranks()
+            );
+            if case.memory == Memory::Apart {
+                assert_eq!(
+                    world.input(rank),
+                    inputs(schedule, case)[rank],
+                    "input was written"
+                );
+            }
+        }
+    }
+}
+
+fn cases(seed: u64) -> impl Iterator<Item = Case> {
+    let sizes = [
+        (0, 8),
+        (1, 8),
+        (5, 8),
+        (97, 16),
+        (300, 24),
+        (1000, 64),
+        (1000, 1 << 20),
+    ];
+    let memories = [Memory::Apart, Memory::Shared];
+    sizes.into_iter().flat_map(move |(count, slice_bytes)| {
+        memories.into_iter().map(move |memory| {
+            let seed = seed + count as u64;
+            let size = if count % 2 == 0 { 4 } else { 1 };
+            Case {
+                count,
+                size,
+                slice_bytes,
+                memory,
+                buffered: count % 3,
+                seed,
+            }
+        })
+    })
+}
+
+#[test]
+fn schedules_by_hand() {
+    for n in 1..=6 {
+        let mut all = vec![
+            hand::ring(n, 1),
+            hand::ring(n, 3),
+            hand::chain(n),
+            hand::all_to_all(n),
+        ];
+        if n > 1 {
+            all.extend([hand::gather_and_add(n), hand::barrier(n)]);
+        }
+        for schedule in all {
+            for case in cases(n as u64) {
+                if case.memory == Memory::Apart || schedule.in_place() {
+                    check(&schedule, case);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_size_and_order(
+        n in 2..7_usize,
+        which in 0..5,
+        count in 0..400_usize,
+        wide: bool,
+        eights in 1..40_usize,
+        shared: bool,
+        buffered in 0..3_usize,
+        seed: u64,
+    ) {
+        let schedule = match which {
+            0 => hand::ring(n, 2),
+            1 => hand::chain(n),
+            2 => hand::gather_and_add(n),
+            3 => hand::all_to_all(n),
+            _ => hand::barrier(n),
+        };
+        let shared = shared && schedule.in_place();
+        let memory = if shared { Memory::Shared } else { Memory::Apart };
+        let size = if wide { 4 } else { 1 };
+        let seed = seed >> 1;
+        check(&schedule, Case { count, size, slice_bytes: 8 * eights, memory, buffered, seed });
+    }
+}
+
+fn ring_of_two(count: usize, slice_bytes: usize) -> (Verified, Executor) {
+    let schedule = hand::ring(2, 1);
+    let layout = Layout::even(
+        schedule.collective,
+        &schedule.programs[0],
+        2,
+        schedule.chunks,
+        0,
+        count,
+        4,
+    );
+    let executor = Executor::new(&schedule, 0, &layout, slice_bytes, Memory::Apart);
+    (schedule, executor)
+}
+
+#[test]
+fn a_reduction_is_forwarded_slice_by_slice() {
+    // 2 ranks, 64 elements of 4 bytes: chunks of 128 bytes, 4 slices of 32 bytes.
+    let (_, mut executor) = ring_of_two(64, 32);
+    let mut views = Vec::new();
+    while let Some(action) = executor.poll() {
+        if let Action::View { id, .. } = action {
+            views.push(id);
+        }
+    }
+    assert_eq!(views.len(), 4, "all slices of the receive are posted");
+    executor.handle_done(views[0]);
+    let Some(Action::Combine {
+        id,
+        own,
+        dst,
+        finish,
+        ..
+    }) = executor.poll()
+    else {
+        panic!("the first slice has arrived and its operand is input")
+    };
+    assert_eq!(
+        (own.range(), dst.range(), finish),
+        (128..160, 128..160, true)
+    );
+    assert_eq!(executor.poll(), None);
+    executor.handle_done(id);
+    let Some(Action::Send {
+        message: 1,
+        slice: 0,
+        src,
+        ..
+    }) = executor.poll()
+    else {
+        panic!("the reduced slice goes on while three are still missing")
+    };
+    assert_eq!(
+        src,
+        Place {
+            space: Space::Output,
+            offset: 128,
+            len: 32
+        }
+    );
+    assert_eq!(executor.poll(), None);
+}
+
+#[test]
+fn the_window_bounds_what_is_under_way() {
+    let (_, mut executor) = ring_of_two(10_000, 64);
+    let (mut sends, mut views) = (Vec::new(), 0);
+    while let Some(action) = executor.poll() {
+        match action {
+            Action::Send { id, .. } => sends.push(id),
+            Action::View { .. } => views += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((sends.len(), views), (WINDOW as usize, WINDOW));
+    // The window counts from the oldest: the second one's completion opens nothing.
+    executor.handle_done(sends[1]);
+    assert_eq!(executor.poll(), None);
+    executor.handle_done(sends[0]);
+    let more = std::iter::from_fn(|| executor.poll()).count();
+    assert_eq!(more, 2);
+}
+
+#[test]
+fn pending_names_peer_step_and_slice() {
+    let (_, mut executor) = ring_of_two(64, 32);
+    while executor.poll().is_some() {}
+    let pending = executor.pending();
+    let text: Vec<String> = pending.iter().map(|p| p.to_string()).collect();
+    assert_eq!(
+        text,
+        [
+            "waiting for rank 1 at lane 0 step 0: send in[0] to 1 (slice 1 of 4)",
+            "waiting for rank 1 at lane 0 step 1: recv-reduce out[1] = from 1 + in[1] (slice 1 of 4)",
+            "waiting for rank 1 at lane 0 step 3: recv out[0] from 1 (slice 1 of 4)",
+        ]
+    );
+    assert_eq!(pending[1].at, StepRef { lane: 0, step: 1 });
+    assert!(matches!(pending[0].op, Op::Send { peer: 1, src } if src == Span::input(0, 1)));
+}
+
+#[test]
+fn completions_that_nobody_waits_for_are_ignored() {
+    let (_, mut executor) = ring_of_two(64, 32);
+    let Some(Action::Send { id, .. }) = executor.poll() else {
+        panic!("a send comes first")
+    };
+    executor.handle_done(id);
+    executor.handle_done(id);
+    let view = executor.receiving(1, 0, 0, 0).expect("the message exists");
+    executor.handle_done(view);
+    assert_eq!(executor.receiving(1, 0, 9, 0), None);
+    assert_eq!(executor.receiving(2, 0, 0, 0), None);
+    assert_eq!(executor.sending(1, 0, 0, 4), None);
+    let pending = executor.pending();
+    assert!(pending.is_empty(), "{pending:?}");
+}
+
+#[test]
+fn empty_messages_are_skipped_and_counted() {
+    // One element: of the two chunks the second is empty, and so are its messages.
+    let (_, mut executor) = ring_of_two(1, 64);
+    let Some(Action::Send {
+        message: 0, src, ..
+    }) = executor.poll()
+    else {
+        panic!("sends in[0]")
+    };
+    assert_eq!(src.len, 4);
+    let Some(Action::Recv {
+        message: 1, dst, ..
+    }) = executor.poll()
+    else {
+        panic!("message 0 is empty; message 1 is the sum")
+    };
+    assert_eq!(dst.range(), 0..4);
+    assert_eq!(executor.poll(), None);
+}
