@@ -1,0 +1,180 @@
+//! `cargo xtask test`: every check of the repository, as stages.
+//!
+//! A stage that fails does not stop those that do not need it. Tests are counted as their runners
+//! report them; a stage without tests of its own (a linter, a build) counts as one.
+
+mod count;
+mod rust;
+mod slow;
+mod stage;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::{demo, python, repo};
+use count::Counts;
+use stage::{Runner, Stage, State, Verdict};
+
+/// All stages together end before this, whatever hangs.
+const BUDGET: Duration = Duration::from_secs(55 * 60);
+
+const STAGES: [Stage; 13] = [
+    Stage {
+        name: "setup",
+        needs: &[],
+        minutes: 20,
+        run: install,
+    },
+    Stage {
+        name: "rustfmt",
+        needs: &[],
+        minutes: 2,
+        run: rust::format,
+    },
+    Stage {
+        name: "clippy",
+        needs: &[],
+        minutes: 10,
+        run: rust::clippy,
+    },
+    Stage {
+        name: "tests",
+        needs: &[],
+        minutes: 15,
+        run: rust::tests,
+    },
+    Stage {
+        name: "doctests",
+        needs: &[],
+        minutes: 5,
+        run: rust::doctests,
+    },
+    Stage {
+        name: "rustdoc",
+        needs: &[],
+        minutes: 5,
+        run: rust::documentation,
+    },
+    Stage {
+        name: "ruff",
+        needs: &["setup"],
+        minutes: 2,
+        run: ruff,
+    },
+    Stage {
+        name: "mypy",
+        needs: &["setup"],
+        minutes: 5,
+        run: mypy,
+    },
+    Stage {
+        name: "wheel",
+        needs: &["setup"],
+        minutes: 10,
+        run: wheel,
+    },
+    Stage {
+        name: "pytest",
+        needs: &["wheel"],
+        minutes: 10,
+        run: pytest,
+    },
+    Stage {
+        name: "digits",
+        needs: &["wheel"],
+        minutes: 10,
+        run: digits,
+    },
+    Stage {
+        name: "loom",
+        needs: &[],
+        minutes: 10,
+        run: slow::loom,
+    },
+    Stage {
+        name: "fuzz",
+        needs: &[],
+        minutes: 10,
+        run: slow::fuzz,
+    },
+];
+
+/// Runs all stages, prints the table and, as the last line, the sums.
+pub(crate) fn run() -> Result<ExitCode> {
+    let start = Instant::now();
+    let mut verdicts: Vec<Verdict> = Vec::new();
+    for stage in &STAGES {
+        let verdict = stage.judge(&verdicts, start + BUDGET);
+        println!("== {verdict}");
+        verdicts.push(verdict);
+    }
+    println!("\nAll stages, {:.0} s:", start.elapsed().as_secs_f64());
+    for verdict in &verdicts {
+        println!("  {verdict}");
+    }
+    let sum = verdicts
+        .iter()
+        .fold(Counts::default(), |sum, verdict| sum + verdict.counts);
+    println!("{} passed, {} failed", sum.passed, sum.failed);
+    let good = sum.failed == 0
+        && verdicts
+            .iter()
+            .all(|verdict| verdict.state == State::Passed);
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn install(runner: &Runner) -> Result<Counts> {
+    let mut setup = std::process::Command::new(std::env::current_exe()?);
+    setup.arg("setup");
+    runner.check(setup)
+}
+
+fn ruff(runner: &Runner) -> Result<Counts> {
+    let mut check = repo::venv_command("ruff");
+    check.arg("check").args(python::RUFF_PATHS);
+    let mut format = repo::venv_command("ruff");
+    format.args(["format", "--check"]).args(python::RUFF_PATHS);
+    Ok(runner.check(check)? + runner.check(format)?)
+}
+
+fn mypy(runner: &Runner) -> Result<Counts> {
+    let mut mypy = repo::venv_command("mypy");
+    mypy.current_dir(repo::root().join("python"));
+    runner.check(mypy)
+}
+
+fn wheel(runner: &Runner) -> Result<Counts> {
+    for command in python::wheel_commands()? {
+        runner.check(command)?;
+    }
+    Ok(Counts::one_passed())
+}
+
+fn pytest(runner: &Runner) -> Result<Counts> {
+    let mut pytest = repo::venv_command("pytest");
+    pytest
+        .args(["-q", "-ra", "--color=no"])
+        .current_dir(repo::root().join("python"));
+    runner.count(pytest, count::pytest)
+}
+
+/// The demo's training over Ringway: the path from a user's script down to the transports.
+fn digits(runner: &Runner) -> Result<Counts> {
+    runner.check(demo::build_launcher())?;
+    runner.check(demo::train("ringway")?)?;
+    let accuracy = demo::records("ringway")?.run.accuracy;
+    if accuracy < demo::LEAST_ACCURACY {
+        bail!(
+            "{:.2} % of the held-out digits recognised, at least {:.0} % are expected",
+            accuracy * 100.0,
+            demo::LEAST_ACCURACY * 100.0
+        );
+    }
+    Ok(Counts::one_passed())
+}

@@ -1,0 +1,203 @@
+//! A stage of the test run, its verdict, and how its commands are run.
+
+use std::fmt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::count::Counts;
+use crate::process::{self, Finished};
+
+/// One stage.
+pub(super) struct Stage {
+    pub(super) name: &'static str,
+    /// Stages without which this one cannot work.
+    pub(super) needs: &'static [&'static str],
+    /// It is killed, and has failed, after this long.
+    pub(super) minutes: u64,
+    pub(super) run: fn(&Runner) -> Result<Counts>,
+}
+
+/// How a stage ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Passed,
+    Failed,
+    /// Not run, because a stage it needs did not pass.
+    NotRun,
+}
+
+/// What a stage came to.
+pub(super) struct Verdict {
+    name: &'static str,
+    pub(super) state: State,
+    pub(super) counts: Counts,
+    elapsed: Duration,
+    note: String,
+}
+
+impl Stage {
+    /// Runs the stage unless one it needs is missing from those passed before.
+    pub(super) fn judge(&self, before: &[Verdict], end: Instant) -> Verdict {
+        let start = Instant::now();
+        let missing = before
+            .iter()
+            .find(|verdict| self.needs.contains(&verdict.name) && verdict.state != State::Passed);
+        if let Some(missing) = missing {
+            return Verdict {
+                name: self.name,
+                state: State::NotRun,
+                counts: Counts::default(),
+                elapsed: Duration::ZERO,
+                note: format!("needs {}, which did not pass", missing.name),
+            };
+        }
+        println!("\n== {}", self.name);
+        let runner = Runner {
+            deadline: end.min(start + Duration::from_secs(60 * self.minutes)),
+        };
+        let (counts, note) = match (self.run)(&runner) {
+            Ok(counts) => (counts, String::new()),
+            Err(error) => (Counts::one_failed(), format!("{error:#}")),
+        };
+        let state = if counts.failed == 0 {
+            State::Passed
+        } else {
+            State::Failed
+        };
+        Verdict {
+            name: self.name,
+            state,
+            counts,
+            elapsed: start.elapsed(),
+            note,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::Passed => "ok",
+            State::Failed => "FAILED",
+            State::NotRun => "not run",
+        };
+        write!(
+            f,
+            "{:<9} {state:<7} {:6.1} s  {}",
+            self.name,
+            self.elapsed.as_secs_f64(),
+            self.counts
+        )?;
+        if !self.note.is_empty() {
+            write!(f, "  {}", self.note)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a stage's commands against the stage's deadline.
+pub(super) struct Runner {
+    deadline: Instant,
+}
+
+impl Runner {
+    /// A command that is one check: it passes with exit status 0.
+    pub(super) fn check(&self, command: Command) -> Result<Counts> {
+        match self.watch(command)?.failure {
+            None => Ok(Counts::one_passed()),
+            Some(failure) => bail!(failure),
+        }
+    }
+
+    /// A test runner, whose report `read` turns into counts. Its failure counts even where its
+    /// report names no test, and a success without a report is none.
+    pub(super) fn count(
+        &self,
+        command: Command,
+        read: fn(&str) -> Option<Counts>,
+    ) -> Result<Counts> {
+        let finished = self.watch(command)?;
+        match (read(&finished.text), finished.failure) {
+            (Some(counts), None) => Ok(counts),
+            (Some(counts), Some(failure)) => {
+                println!("{failure}");
+                Ok(Counts {
+                    failed: counts.failed.max(1),
+                    ..counts
+                })
+            }
+            (None, Some(failure)) => bail!(failure),
+            (None, None) => Err(anyhow::anyhow!("no summary line in its output"))
+                .context("the test runner succeeded but did not say how many tests ran"),
+        }
+    }
+
+    fn watch(&self, command: Command) -> Result<Finished> {
+        process::watch(command, self.deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::count;
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    fn stage(
+        name: &'static str,
+        needs: &'static [&'static str],
+        run: fn(&Runner) -> Result<Counts>,
+    ) -> Stage {
+        Stage {
+            name,
+            needs,
+            minutes: 1,
+            run,
+        }
+    }
+
+    #[test]
+    fn a_failure_stops_only_the_stages_that_need_it() {
+        let end = Instant::now() + Duration::from_secs(60);
+        let stages = [
+            stage("bad", &[], |runner| runner.check(sh("exit 1"))),
+            stage("needy", &["bad"], |runner| runner.check(sh("true"))),
+            stage("needier", &["needy"], |runner| runner.check(sh("true"))),
+            stage("free", &[], |runner| runner.check(sh("true"))),
+        ];
+        let mut verdicts = Vec::new();
+        for stage in &stages {
+            let verdict = stage.judge(&verdicts, end);
+            verdicts.push(verdict);
+        }
+        let states: Vec<State> = verdicts.iter().map(|verdict| verdict.state).collect();
+        assert_eq!(
+            states,
+            [State::Failed, State::NotRun, State::NotRun, State::Passed]
+        );
+        let sum = verdicts
+            .iter()
+            .fold(Counts::default(), |sum, verdict| sum + verdict.counts);
+        assert_eq!((sum.passed, sum.failed), (1, 1));
+    }
+
+    #[test]
+    fn a_test_runner_is_not_believed_against_its_exit_status() {
+        let runner = Runner {
+            deadline: Instant::now() + Duration::from_secs(60),
+        };
+        let counts = runner
+            .count(sh("echo '3 passed in 1s'; exit 1"), count::pytest)
+            .unwrap();
+        assert_eq!((counts.passed, counts.failed), (3, 1));
+        assert!(runner.count(sh("echo nothing"), count::pytest).is_err());
+        assert!(runner.count(sh("exit 2"), count::pytest).is_err());
+    }
+}
