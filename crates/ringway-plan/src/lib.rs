@@ -4,14 +4,18 @@
 //! runs it over real transports, the simulator runs it in virtual time, and people read it.
 #![forbid(unsafe_code)]
 
+mod algorithm;
 mod data;
 mod executor;
+mod generate;
 mod layout;
 mod schedule;
 mod verify;
 
+pub use algorithm::Algorithm;
 pub use data::{DataType, ReduceOp, UnknownName};
 pub use executor::{Action, ActionId, Executor, Pending, Place, WINDOW};
+pub use generate::{GenerateError, Topology, generate};
 pub use layout::{Layout, cut};
 pub use schedule::{
     Collective, Lane, Op, Order, Program, Rank, Schedule, Space, Span, Step, StepRef,

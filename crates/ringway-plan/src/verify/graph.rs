@@ -21,6 +21,8 @@ pub(super) struct Graph<'a> {
     touches: Vec<usize>,
     /// The other side of each message, by step.
     partner: Vec<u32>,
+    /// The message before in the same lane, direction and pair of ranks, by step.
+    previous: Vec<u32>,
     /// For each touch, where its hazards start in `hazards`, and one more at the end.
     hazard_start: Vec<usize>,
     /// Touches of the same lane that come before, because of a chunk that both touch.
@@ -56,6 +58,7 @@ impl<'a> Graph<'a> {
         }
         touches.push(touch);
         let partner = vec![NONE; steps.len()];
+        let previous = partner.clone();
         let hazard_start = Vec::with_capacity(touch + 1);
         let mut graph = Self {
             schedule,
@@ -64,6 +67,7 @@ impl<'a> Graph<'a> {
             first,
             touches,
             partner,
+            previous,
             hazard_start,
             hazards: Vec::new(),
         };
@@ -191,6 +195,14 @@ impl<'a> Graph<'a> {
                 sends: count(&sends),
                 receives: count(&receives),
             });
+        }
+        for messages in [&sends, &receives] {
+            for pair in messages
+                .windows(2)
+                .filter(|pair| key(&pair[0]) == key(&pair[1]))
+            {
+                self.previous[pair[1].3] = pair[0].3 as u32;
+            }
         }
         for &(from, to, _, send) in &sends {
             let receive = self.partner[send] as usize;
@@ -344,7 +356,13 @@ impl<'a> Graph<'a> {
             .after
             .iter()
             .map(move |&at| self.number(rank, at));
-        hazards.map(|&t| self.step_of(t as usize)).chain(after)
+        let previous = Some(self.previous[step])
+            .filter(|&p| p != NONE)
+            .map(|p| p as usize);
+        hazards
+            .map(|&t| self.step_of(t as usize))
+            .chain(after)
+            .chain(previous)
     }
 
     /// The step that a touch is of.

@@ -13,7 +13,9 @@
 //! the send, or after something that is ordered after its receive, waits for that.
 //!
 //! *Waiting.* A transport may have no buffer at all. A step begins when every step that comes before it on
-//! its rank is done, for all chunks; a message is done when both its sides have begun.
+//! its rank is done, for all chunks; a message is done when both its sides have begun. Of the messages of a
+//! lane from one rank to another, each side begins one when the one before is done: a transport may
+//! carry so few at a time, though nothing relies on it for order.
 //! A cycle of these waits is a deadlock. An executor that begins steps earlier (slice by slice) or buffers
 //! messages only waits less; one that holds back a step for any other reason is wrong.
 //!

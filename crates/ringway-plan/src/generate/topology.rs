@@ -1,0 +1,138 @@
+//! What generators know of the machines: which ranks share a host.
+
+use crate::schedule::Rank;
+
+/// The ranks and their hosts, and what a generator may be told beyond that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Topology {
+    hosts: Vec<usize>,
+    channels: usize,
+    group: Option<usize>,
+    torus_width: Option<usize>,
+}
+
+impl Topology {
+    /// Ranks by host: `hosts[r]` is any number that ranks of rank r's host share. Hosts may hold different
+    /// numbers of ranks, in any order.
+    pub const fn new(hosts: Vec<usize>) -> Self {
+        Self {
+            hosts,
+            channels: 1,
+            group: None,
+            torus_width: None,
+        }
+    }
+
+    /// `ranks` ranks of one host.
+    pub fn single_host(ranks: usize) -> Self {
+        Self::new(vec![0; ranks])
+    }
+
+    /// `hosts` hosts of `ranks` ranks each, numbered host by host.
+    pub fn uniform(hosts: usize, ranks: usize) -> Self {
+        Self::new((0..hosts * ranks).map(|r| r / ranks).collect())
+    }
+
+    /// How many rings share the work of `ring`, odd ones running backwards; 1 unless set. 0 counts as 1.
+    pub fn with_channels(self, channels: usize) -> Self {
+        Self {
+            channels: channels.max(1),
+            ..self
+        }
+    }
+
+    /// Groups of this many neighbouring ranks, in place of hosts, for `hierarchical`. 0 counts as 1.
+    pub fn with_group(self, ranks: usize) -> Self {
+        Self {
+            group: Some(ranks.max(1)),
+            ..self
+        }
+    }
+
+    /// The width of the grid of `torus`; ranks beyond the last full row join a rank of the grid.
+    /// 0 counts as 1, more than there are ranks as one row.
+    pub fn with_torus_width(self, width: usize) -> Self {
+        Self {
+            torus_width: Some(width.max(1)),
+            ..self
+        }
+    }
+
+    /// The number of ranks.
+    pub const fn ranks(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// The ranks of each host, ascending; hosts in the order of their lowest rank.
+    pub fn hosts(&self) -> Vec<Vec<Rank>> {
+        let mut order = std::collections::HashMap::new();
+        let mut members: Vec<Vec<Rank>> = Vec::new();
+        for (rank, host) in self.hosts.iter().enumerate() {
+            let at = *order.entry(host).or_insert(members.len());
+            match members.get_mut(at) {
+                Some(m) => m.push(rank),
+                None => members.push(vec![rank]),
+            }
+        }
+        members
+    }
+
+    pub(super) const fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// All ranks, those of a host side by side.
+    pub(super) fn line(&self) -> Vec<Rank> {
+        self.hosts().concat()
+    }
+
+    /// The lower level of a hierarchy.
+    pub(super) fn groups(&self) -> Vec<Vec<Rank>> {
+        match self.group {
+            Some(size) => self.line().chunks(size).map(<[Rank]>::to_vec).collect(),
+            None => self.hosts(),
+        }
+    }
+
+    /// Width and height of the grid: as wide as the hosts where these are equal, else as square as divides
+    /// the number of ranks, else as square as fits.
+    pub(super) fn grid(&self) -> (usize, usize) {
+        let n = self.ranks();
+        let hosts = self.hosts();
+        let per_host = hosts[0].len();
+        let equal = hosts.iter().all(|h| h.len() == per_host);
+        let square = n.isqrt();
+        let divisor = (2..=square).rev().find(|&d| n.is_multiple_of(d));
+        let width = match (self.torus_width, divisor) {
+            (Some(width), _) => width.min(n),
+            (None, _) if equal && hosts.len() > 1 && per_host > 1 => per_host,
+            (None, Some(divisor)) => divisor,
+            (None, None) => square,
+        };
+        (width, n / width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_stand_side_by_side() {
+        let topology = Topology::new(vec![7, 3, 7, 3, 3]);
+        assert_eq!(topology.hosts(), [vec![0, 2], vec![1, 3, 4]]);
+        assert_eq!(topology.line(), [0, 2, 1, 3, 4]);
+        assert_eq!(topology.with_group(4).groups(), [vec![0, 2, 1, 3], vec![4]]);
+    }
+
+    #[test]
+    fn grids_are_square_where_they_can_be() {
+        let grid = |n| Topology::single_host(n).grid();
+        assert_eq!(
+            [2, 3, 12, 13, 16, 17].map(grid),
+            [(1, 2), (1, 3), (3, 4), (3, 4), (4, 4), (4, 4)]
+        );
+        assert_eq!(Topology::uniform(2, 8).grid(), (8, 2));
+        assert_eq!(Topology::single_host(5).with_torus_width(9).grid(), (5, 1));
+    }
+}
