@@ -10,6 +10,15 @@ use crate::MessageKey;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
+    /// The peer ended an operation while this rank was reading one of its messages in the peer's own memory, which may
+    /// have changed since.
+    #[error("rank {peer} gave up message {key} while it was being read")]
+    Cancelled {
+        /// The sender.
+        peer: Rank,
+        /// Which message.
+        key: MessageKey,
+    },
     /// The peer closed the connection without saying goodbye: it crashed, was killed, or its host went down.
     #[error(
         "rank {peer} closed the connection without leaving: it crashed or was killed ({detail})"
@@ -40,12 +49,32 @@ pub enum LinkError {
         /// Bytes that the sender sends.
         got: usize,
     },
+    /// The caller may not do what it asked for: a fault of this program, not of the peer.
+    #[error("message {key} to or from rank {peer} is not possible: {detail}")]
+    Misuse {
+        /// The peer.
+        peer: Rank,
+        /// Which message.
+        key: MessageKey,
+        /// What is wrong with it.
+        detail: &'static str,
+    },
     /// Bytes that are no message of Ringway's, or not one that fits the state of the connection.
     #[error("rank {peer} sent bytes that break the protocol: {detail}")]
     Protocol {
         /// The peer.
         peer: Rank,
         /// What was wrong with them.
+        detail: String,
+    },
+    /// The peer, or what answers in its place, does not take this process for one of its job.
+    #[error("rank {peer} at {address} refused the connection: {detail}")]
+    Refused {
+        /// The peer.
+        peer: Rank,
+        /// Where it answered.
+        address: String,
+        /// What it expected and what it found.
         detail: String,
     },
     /// No connection within the deadline.
@@ -90,10 +119,13 @@ impl LinkError {
     /// The peer that it is about.
     pub const fn peer(&self) -> Rank {
         match self {
-            Self::Closed { peer, .. }
+            Self::Cancelled { peer, .. }
+            | Self::Closed { peer, .. }
             | Self::Left { peer }
             | Self::Length { peer, .. }
+            | Self::Misuse { peer, .. }
             | Self::Protocol { peer, .. }
+            | Self::Refused { peer, .. }
             | Self::Unreachable { peer, .. }
             | Self::MemoryLimit { peer, .. }
             | Self::System { peer, .. } => *peer,

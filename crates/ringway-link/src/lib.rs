@@ -1,9 +1,20 @@
 //! Transports: how bytes get from a rank to its peers.
 #![forbid(unsafe_code)]
 
+mod address;
 mod error;
+mod listener;
+mod session;
 pub mod shm;
 mod transport;
 
+pub use address::{
+    BadAddress, BadFilter, Candidate, InterfaceFilter, MAX_ADDRESSES, PeerAddress, candidates,
+    network_id,
+};
 pub use error::LinkError;
+pub use listener::{Arrival, BadPorts, Bind, Inbox, ListenError, Listener, Ports};
+pub use session::{
+    Greeting, Hello, Identity, JobId, MAX_BODY, NoGreeting, Purpose, Reason, Session, VERSION,
+};
 pub use transport::{Event, MessageKey, Sink, Transport, Wake};
