@@ -4,6 +4,7 @@
 mod address;
 mod error;
 mod listener;
+mod loopback;
 mod session;
 pub mod shm;
 mod transport;
@@ -14,6 +15,7 @@ pub use address::{
 };
 pub use error::LinkError;
 pub use listener::{Arrival, BadPorts, Bind, Inbox, ListenError, Listener, Ports};
+pub use loopback::{Loopback, LoopbackOptions};
 pub use session::{
     Greeting, Hello, Identity, JobId, MAX_BODY, NoGreeting, Purpose, Reason, Session, VERSION,
 };
