@@ -48,12 +48,14 @@ pub enum BootstrapError {
         remedy: String,
     },
     /// Ranks have not come in time.
-    #[error("{missing} of {size} have not joined within {waited:.1?}; {present}{note}")]
+    #[error("{missing} of {size} {verb} not joined within {waited:.1?}; {present}{note}")]
     Missing {
         /// `rank 3` or `ranks 3, 5`.
         missing: String,
         /// The ranks of the world.
         size: usize,
+        /// `has` or `have`.
+        verb: &'static str,
         /// How long was waited.
         waited: Duration,
         /// The ranks that have come.

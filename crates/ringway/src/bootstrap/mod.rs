@@ -1,11 +1,28 @@
 //! Joining a job: from a launcher's environment, or a store that all ranks reach, to a [`World`].
+//!
+//! [`Launch::detect`] reads what the launcher says; [`join`] opens this rank's port and meets the others. They meet
+//! at rank 0's rendezvous on the master port, or through a [`Store`] that is there already. Each rank brings its
+//! [`Member`] (host, process, addresses), and gets all others'.
 
+mod book;
+mod client;
+mod codec;
+mod detect;
 mod error;
+mod exchange;
+mod hostlist;
+mod join;
 mod launch;
+mod process;
+mod server;
 mod store;
+mod wire;
 mod world;
 
+pub(crate) use codec::{Malformed, Reader, Writer};
 pub use error::BootstrapError;
+pub use hostlist::expand_hostlist;
+pub use join::join;
 pub use launch::{Launch, Launcher, Rendezvous};
 pub use store::{Store, StoreError};
 pub use world::{HostId, Member, World};

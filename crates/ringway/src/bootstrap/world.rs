@@ -1,7 +1,8 @@
 //! Who takes part: what every rank knows of every other once all have joined.
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{fmt, sync::Arc};
 
+use ringway_link::{Listener, PeerAddress};
 use ringway_plan::Rank;
 
 use super::Store;
@@ -21,10 +22,15 @@ pub struct Member {
     pub host_id: HostId,
     /// Its process.
     pub pid: u32,
-    /// A random number of this start of this rank.
-    pub instance: u64,
-    /// Where it may be reached: every address offered, with the port that it listens on.
-    pub addresses: Vec<SocketAddr>,
+    /// Where it may be reached.
+    pub address: PeerAddress,
+}
+
+impl Member {
+    /// A random number of this process of this rank.
+    pub const fn instance(&self) -> u64 {
+        self.address.nonce
+    }
 }
 
 impl fmt::Display for Member {
@@ -42,12 +48,12 @@ impl fmt::Display for Member {
 pub struct World {
     /// This rank's number.
     pub rank: Rank,
-    /// The number of this start of the job, the same on all ranks.
-    pub job: u64,
     /// All ranks, by number; this one too.
     pub members: Arc<[Member]>,
     /// Where ranks leave values for each other.
     pub store: Arc<dyn Store>,
+    /// This rank's port, by which it is connected to the others.
+    pub listener: Arc<Listener>,
 }
 
 impl World {
@@ -88,9 +94,8 @@ impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("World")
             .field("rank", &self.rank)
-            .field("job", &format_args!("{:016x}", self.job))
             .field("members", &self.members)
             .field("store", &self.store.describe())
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use std::{fmt::Write, str::FromStr, time::Duration};
 
 use super::{
-    LAUNCH_VARIABLES, PortRange, Transports, Values, parse_duration, parse_size, show_duration,
+    Interfaces, LAUNCH_VARIABLES, Transports, Values, parse_duration, parse_size, show_duration,
     show_size,
 };
 
@@ -79,15 +79,6 @@ pub const DEFINITIONS: &[Definition] = &[
         show: |v| show_duration(v.connect_timeout),
     },
     Definition {
-        name: "exclude_interfaces",
-        default: "none",
-        expected: "`none`, or names, name prefixes ending in `*` or networks, separated by commas: \
-                   `docker*,10.9.0.0/16`",
-        doc: "Network interfaces whose addresses are not offered to peers.",
-        set: |v, text| put(&mut v.exclude_interfaces, list(text, "none")),
-        show: |v| show_list(&v.exclude_interfaces, "none"),
-    },
-    Definition {
         name: "failure_after",
         default: "1500ms",
         expected: "a duration from 100ms to 1h, at least three heartbeats",
@@ -120,12 +111,12 @@ pub const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "interfaces",
         default: "all",
-        expected: "`all`, or names, name prefixes ending in `*` or networks, separated by commas: \
-                   `eth0,ib*,10.1.0.0/16`",
+        expected: "`all`, or interfaces (`*` at the end for any ending), addresses and subnets, separated by commas, \
+                   `^` in front to exclude: `eth*,10.0.0.0/8,^docker0`",
         doc: "Network interfaces whose addresses are offered to peers. Of those offered, the ones that reach \
               the peer are found by probing: this is for forcing traffic onto a network.",
-        set: |v, text| put(&mut v.interfaces, list(text, "all")),
-        show: |v| show_list(&v.interfaces, "all"),
+        set: |v, text| put(&mut v.interfaces, Interfaces::parse(text)),
+        show: |v| v.interfaces.to_string(),
     },
     Definition {
         name: "log",
@@ -151,11 +142,17 @@ pub const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "port",
-        default: "auto",
-        expected: "`auto`, a port such as 29600, or a range such as 29600-29700",
+        default: "any",
+        expected: "`any`, a port such as 29400, or a range such as 29400-29499",
         doc: "The one TCP port that a rank listens on. Of a range the first free one is taken, so that a \
               firewall needs one range for all ranks of a host.",
-        set: |v, text| put(&mut v.port, PortRange::parse(text)),
+        set: |v, text| {
+            put(
+                &mut v.port,
+                text.parse()
+                    .map_err(|_| "it is no port or range".to_owned()),
+            )
+        },
         show: |v| v.port.to_string(),
     },
     Definition {
@@ -264,21 +261,6 @@ fn auto(text: &str, least: usize, most: usize) -> Result<Option<usize>, String> 
 
 fn show_auto(value: Option<usize>) -> String {
     value.map_or_else(|| "auto".to_owned(), |n| n.to_string())
-}
-
-fn list(text: &str, empty: &str) -> Result<Vec<String>, String> {
-    if text == empty {
-        return Ok(Vec::new());
-    }
-    text.split(',').map(|item| word(item.trim())).collect()
-}
-
-fn show_list(items: &[String], empty: &str) -> String {
-    if items.is_empty() {
-        empty.to_owned()
-    } else {
-        items.join(",")
-    }
 }
 
 fn within<T: Ord + Copy>(

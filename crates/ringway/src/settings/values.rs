@@ -1,6 +1,8 @@
 //! The values of the settings, typed.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::{fmt, time::Duration};
+
+use ringway_link::{BadFilter, InterfaceFilter, Ports};
 
 use super::DEFINITIONS;
 
@@ -15,22 +17,20 @@ pub struct Values {
     pub buffer_size: u64,
     /// How long to wait for all ranks to join, and for a connection.
     pub connect_timeout: Duration,
-    /// Interfaces whose addresses are not offered to peers.
-    pub exclude_interfaces: Vec<String>,
     /// How long a rank may be silent before it counts as failed.
     pub failure_after: Duration,
     /// Time between two signs of life.
     pub heartbeat: Duration,
     /// Levels of hierarchical algorithms; none: from the topology.
     pub hierarchy_levels: Option<usize>,
-    /// Interfaces whose addresses are offered to peers; empty: all.
-    pub interfaces: Vec<String>,
+    /// Interfaces whose addresses are offered to peers.
+    pub interfaces: Interfaces,
     /// What is logged.
     pub log: tracing::level_filters::LevelFilter,
     /// Bytes that a rank may use for everything but the arena's own contents.
     pub memory_limit: u64,
     /// Where a rank listens.
-    pub port: PortRange,
+    pub port: Ports,
     /// Ranks in a ring of hierarchical algorithms; none: from the topology.
     pub ring_size: Option<usize>,
     /// How long a waiting thread spins before it sleeps.
@@ -50,14 +50,13 @@ impl Default for Values {
             arena_size: 0,
             buffer_size: 0,
             connect_timeout: Duration::ZERO,
-            exclude_interfaces: Vec::new(),
             failure_after: Duration::ZERO,
             heartbeat: Duration::ZERO,
             hierarchy_levels: None,
-            interfaces: Vec::new(),
+            interfaces: Interfaces::default(),
             log: tracing::level_filters::LevelFilter::OFF,
             memory_limit: 0,
-            port: PortRange::ANY,
+            port: Ports::Any,
             ring_size: None,
             spin: Duration::ZERO,
             streams: 0,
@@ -76,47 +75,41 @@ impl Default for Values {
     }
 }
 
-/// The port that a rank listens on, or the range that it takes the first free one of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PortRange {
-    first: u16,
-    last: u16,
+/// Which interfaces and addresses may be used, as the user wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interfaces {
+    text: String,
+    filter: InterfaceFilter,
 }
 
-impl PortRange {
-    /// Any free port, by the operating system's choice.
-    pub const ANY: Self = Self { first: 0, last: 0 };
-
-    /// The ports to try, in this order; port 0 stands for any.
-    pub const fn ports(self) -> RangeInclusive<u16> {
-        self.first..=self.last
+impl Interfaces {
+    /// What it lets pass.
+    pub const fn filter(&self) -> &InterfaceFilter {
+        &self.filter
     }
 
-    /// From `auto`, `29500` or `29500-29600`.
+    /// From `all`, or a list such as `eth*,10.0.0.0/8,^docker0`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        if text == "auto" {
-            return Ok(Self::ANY);
+        if text == "all" {
+            return Ok(Self::default());
         }
-        let port = |text: &str| match text.trim().parse::<u16>() {
-            Ok(0) | Err(_) => Err(format!("`{}` is no port: 1 to 65535", text.trim())),
-            Ok(port) => Ok(port),
-        };
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let (first, last) = (port(first)?, port(last)?);
-        if first > last {
-            return Err("the range ends before it begins".to_owned());
-        }
-        Ok(Self { first, last })
+        let filter = text
+            .parse()
+            .map_err(|error: BadFilter| error.problem.to_owned())?;
+        Ok(Self {
+            text: text.to_owned(),
+            filter,
+        })
     }
 }
 
-impl fmt::Display for PortRange {
+impl fmt::Display for Interfaces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.first, self.last) {
-            (0, _) => f.write_str("auto"),
-            (first, last) if first == last => write!(f, "{first}"),
-            (first, last) => write!(f, "{first}-{last}"),
-        }
+        f.write_str(if self.text.is_empty() {
+            "all"
+        } else {
+            &self.text
+        })
     }
 }
 

@@ -1,0 +1,247 @@
+//! The rendezvous without its sockets: who has come, what was left, who waits for what.
+//!
+//! Requests and the passing of time go in (`handle_*`), replies come out ([`Book::poll_reply`]). Time is an
+//! argument.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Instant,
+};
+
+use ringway_plan::Rank;
+
+use super::wire::{Join, Reply, Request};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Guest {
+    /// A call of rank 0's own.
+    Local(u64),
+    /// A connection.
+    Remote(u64),
+}
+
+/// Remarks about those who did not get in, at most.
+const MOST_REMARKS: usize = 8;
+
+/// Bytes of all values in the store, at most: strangers must not fill rank 0's memory.
+const MOST_STORED: usize = 1 << 28;
+
+pub(super) struct Book {
+    /// What rank 0 itself was started as.
+    host: Join,
+    seats: Vec<Option<Seat>>,
+    /// Whether all have come. Seats do not change any more.
+    complete: bool,
+    values: HashMap<String, Vec<u8>>,
+    stored: usize,
+    waiting: Vec<Waiting>,
+    replies: VecDeque<(Guest, Reply)>,
+    remarks: Vec<String>,
+}
+
+struct Seat {
+    join: Join,
+    guest: Guest,
+}
+
+struct Waiting {
+    guest: Guest,
+    until: Instant,
+    /// The key that it waits for; none: for all to have come.
+    key: Option<String>,
+}
+
+impl Book {
+    pub(super) fn new(host: Join) -> Self {
+        Self {
+            seats: (0..host.size).map(|_| None).collect(),
+            host,
+            complete: false,
+            values: HashMap::new(),
+            stored: 0,
+            waiting: Vec::new(),
+            replies: VecDeque::new(),
+            remarks: Vec::new(),
+        }
+    }
+
+    /// A request has come.
+    pub(super) fn handle_request(&mut self, guest: Guest, request: Request, now: Instant) {
+        match request {
+            Request::Join { join, wait } => match self.admit(guest, join) {
+                Ok(()) => {
+                    self.waiting.push(Waiting {
+                        guest,
+                        until: now + wait,
+                        key: None,
+                    });
+                    self.announce();
+                }
+                Err(reply) => self.replies.push_back((guest, reply)),
+            },
+            Request::Set { key, value } => {
+                let reply = self.set(key, value);
+                self.replies.push_back((guest, reply));
+            }
+            Request::Get { key, wait } => match self.values.get(&key) {
+                Some(value) => self.replies.push_back((guest, Reply::Value(value.clone()))),
+                None => self.waiting.push(Waiting {
+                    guest,
+                    until: now + wait,
+                    key: Some(key),
+                }),
+            },
+        }
+    }
+
+    /// A guest has hung up before it had its reply.
+    pub(super) fn handle_gone(&mut self, guest: Guest) {
+        self.waiting.retain(|waiting| waiting.guest != guest);
+        if self.complete {
+            return;
+        }
+        for seat in &mut self.seats {
+            if seat.as_ref().is_some_and(|seat| seat.guest == guest)
+                && let Some(left) = seat.take()
+            {
+                self.remarks
+                    .push(format!("{} had come and went away", left.join.member));
+            }
+        }
+        self.remarks.truncate(MOST_REMARKS);
+    }
+
+    /// It is now so late. The first rank that gives up waiting for the others leaves, and then no world can come
+    /// about: all who wait for it are told the same.
+    pub(super) fn handle_time(&mut self, now: Instant) {
+        let fails = self
+            .waiting
+            .iter()
+            .any(|waiting| waiting.key.is_none() && waiting.until <= now);
+        let over = |w: &mut Waiting| w.until <= now || (fails && w.key.is_none());
+        let late = self.waiting.extract_if(.., over).collect();
+        self.give_up(late);
+    }
+
+    /// Nobody will come any more.
+    pub(super) fn handle_close(&mut self) {
+        let all = std::mem::take(&mut self.waiting);
+        self.give_up(all);
+    }
+
+    fn give_up(&mut self, late: Vec<Waiting>) {
+        for waiting in late {
+            let reply = match waiting.key {
+                Some(_) => Reply::Absent,
+                None => Reply::Missing {
+                    ranks: self.missing(),
+                    note: self.remarks.join("; "),
+                },
+            };
+            self.replies.push_back((waiting.guest, reply));
+        }
+    }
+
+    /// When [`Book::handle_time`] has something to do.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.waiting.iter().map(|waiting| waiting.until).min()
+    }
+
+    /// The next reply to send.
+    pub(super) fn poll_reply(&mut self) -> Option<(Guest, Reply)> {
+        self.replies.pop_front()
+    }
+
+    fn missing(&self) -> Vec<Rank> {
+        (0..self.seats.len())
+            .filter(|&rank| self.seats[rank].is_none())
+            .collect()
+    }
+
+    /// Gives a rank its seat, or says why not.
+    fn admit(&mut self, guest: Guest, join: Join) -> Result<(), Reply> {
+        let host = &self.host;
+        let rank = join.member.rank;
+        let reason = if join.software != host.software {
+            format!(
+                "{} runs Ringway {}, and {} runs {}: install the same Ringway everywhere",
+                join.member, join.software, host.member, host.software
+            )
+        } else if join.job != host.job {
+            format!(
+                "it belongs to job `{}`, and the rendezvous is of job `{}`: give each job a master port of its own",
+                join.job, host.job
+            )
+        } else if join.size != host.size || rank >= host.size {
+            format!(
+                "{} was started in a world of {} ranks, and {} in one of {}: start all ranks with the same world size",
+                join.member, join.size, host.member, host.size
+            )
+        } else {
+            return self.take_seat(guest, join);
+        };
+        if self.remarks.len() < MOST_REMARKS {
+            self.remarks
+                .push(format!("refused {}: {reason}", join.member));
+        }
+        Err(Reply::Refused { reason })
+    }
+
+    fn take_seat(&mut self, guest: Guest, join: Join) -> Result<(), Reply> {
+        let rank = join.member.rank;
+        match &mut self.seats[rank] {
+            Some(seat) if seat.join.member.instance() != join.member.instance() => {
+                tracing::warn!(first = %seat.join.member, second = %join.member, "two processes with one rank");
+                Err(Reply::Duplicate {
+                    first: seat.join.member.to_string(),
+                })
+            }
+            // It asks again, because its connection broke.
+            Some(seat) => {
+                seat.guest = guest;
+                Ok(())
+            }
+            empty => {
+                *empty = Some(Seat { join, guest });
+                self.complete = self.seats.iter().all(Option::is_some);
+                Ok(())
+            }
+        }
+    }
+
+    /// If all have come, tells all who wait for that.
+    fn announce(&mut self) {
+        if !self.complete {
+            return;
+        }
+        let members = self
+            .seats
+            .iter()
+            .flatten()
+            .map(|seat| seat.join.member.clone());
+        let world = Reply::World(members.collect());
+        for waiting in self.waiting.extract_if(.., |waiting| waiting.key.is_none()) {
+            self.replies.push_back((waiting.guest, world.clone()));
+        }
+    }
+
+    fn set(&mut self, key: String, value: Vec<u8>) -> Reply {
+        let size = key.len() + value.len();
+        if self.stored + size > MOST_STORED {
+            return Reply::Refused {
+                reason: format!("the store has {MOST_STORED} bytes already"),
+            };
+        }
+        self.stored += size;
+        for waiting in self
+            .waiting
+            .extract_if(.., |w| w.key.as_ref() == Some(&key))
+        {
+            self.replies
+                .push_back((waiting.guest, Reply::Value(value.clone())));
+        }
+        self.values.insert(key, value);
+        Reply::Done
+    }
+}
