@@ -1,4 +1,41 @@
-//! Ringway.
+//! Collective communication for distributed training: what `cargo add ringway` gives.
+//!
+//! ```no_run
+//! use ringway::ReduceOp;
+//!
+//! let comm = ringway::init()?; // torchrun, Slurm, mpirun or RINGWAY_* environment
+//! let mut gradients = vec![comm.rank() as f32; 1 << 20];
+//! comm.all_reduce(&mut gradients, ReduceOp::Average)?;
+//!
+//! // Asynchronous: the buffer comes back when it is reduced.
+//! let pending = comm.start(ringway::AllReduce::new(gradients).avg().priority(3))?;
+//! let gradients = pending.wait()?;
+//! # Ok::<(), ringway::Error>(())
+//! ```
+//!
+//! Every rank makes the same collective calls in the same order. Nothing waits for ever: each operation has a
+//! deadline, and a rank that dies, stops or calls something else is named in every rank's [`Error`].
+#![deny(unsafe_code)]
+
 pub mod bootstrap;
+mod buffer;
+mod calls;
+mod communicator;
 pub mod control;
+mod engine;
+mod error;
+mod group;
+mod request;
 pub mod settings;
+
+mod work;
+
+pub use buffer::{ArenaBuffer, Buffer};
+pub use communicator::Communicator;
+pub use error::Error;
+pub use request::{Descriptor, Form, Parts, Request};
+pub use ringway_kernels::Element;
+pub use ringway_plan::{Algorithm, Collective, DataType, Rank, ReduceOp};
+pub use ringway_sys::Memory;
+
+pub use work::{AllReduce, Pending, Scope, Scoped, Work};

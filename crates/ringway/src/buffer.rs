@@ -1,0 +1,173 @@
+//! The one place where borrowed Rust memory becomes a [`Memory`] handle.
+//!
+//! A handle has no lifetime, so whoever makes one must see to it that no transport touches it after the borrow
+//! ends. The blocking calls do so by not returning before the operation has ended or been cancelled, scopes by waiting at
+//! their end, owned operations by keeping the buffer inside the operation.
+#![allow(
+    unsafe_code,
+    reason = "the only module of this crate that turns borrows into handles"
+)]
+
+use std::{
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+};
+
+use ringway_kernels::Element;
+use ringway_link::shm::ArenaBlock;
+use ringway_sys::Memory;
+
+/// A buffer that an operation may read and write.
+pub trait Buffer: sealed::Sealed + Send {
+    /// The type of its elements.
+    type Element: Element;
+
+    /// The handle, valid while `self` is neither moved out of its allocation, changed in length, nor dropped.
+    #[doc(hidden)]
+    fn memory(&mut self) -> Memory;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+impl<T: Element> sealed::Sealed for &mut [T] {}
+impl<T: Element> Buffer for &mut [T] {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory {
+        exclusive(self)
+    }
+}
+
+impl<T: Element> sealed::Sealed for &mut Vec<T> {}
+impl<T: Element> Buffer for &mut Vec<T> {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory {
+        exclusive(self)
+    }
+}
+
+impl<T: Element> sealed::Sealed for Vec<T> {}
+impl<T: Element> Buffer for Vec<T> {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory {
+        exclusive(self)
+    }
+}
+
+/// Elements in memory that the ranks of this host (and, with RDMA, the network) reach without a copy. Where
+/// there is no such memory it is ordinary memory. Zeros at first; made by
+/// [`Communicator::allocate`](crate::Communicator::allocate).
+#[derive(Debug)]
+pub struct ArenaBuffer<T> {
+    memory: Memory,
+    len: usize,
+    /// What `memory` points into.
+    _storage: Storage,
+    elements: PhantomData<T>,
+}
+
+#[derive(Debug)]
+enum Storage {
+    Arena(#[allow(dead_code, reason = "frees the memory when dropped")] ArenaBlock),
+    Heap(#[allow(dead_code, reason = "frees the memory when dropped")] Vec<u64>),
+}
+
+impl<T: Element> ArenaBuffer<T> {
+    pub(crate) fn in_arena(block: ArenaBlock, len: usize) -> Self {
+        let memory = block.memory().slice(0..len * size_of::<T>());
+        // A block that was used before still has what was in it.
+        // SAFETY: the block is this buffer's alone, and at least as long as `memory`.
+        unsafe { std::ptr::write_bytes(memory.as_ptr(), 0, memory.len()) };
+        Self {
+            memory,
+            len,
+            _storage: Storage::Arena(block),
+            elements: PhantomData,
+        }
+    }
+
+    pub(crate) fn on_heap(len: usize) -> Self {
+        let mut storage = vec![0_u64; (len * size_of::<T>()).div_ceil(8)];
+        let memory = words(&mut storage).slice(0..len * size_of::<T>());
+        Self {
+            memory,
+            len,
+            _storage: Storage::Heap(storage),
+            elements: PhantomData,
+        }
+    }
+
+    /// Whether peers on this host reach it without a copy.
+    pub const fn is_shared(&self) -> bool {
+        matches!(self._storage, Storage::Arena(_))
+    }
+
+    /// The handle of the whole buffer.
+    pub const fn handle(&self) -> Memory {
+        self.memory
+    }
+}
+
+impl<T: Element> Deref for ArenaBuffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the storage has `len` initialised elements (any bits are a value of T), is aligned to 8 or
+        // more, and lives as long as `self`. Others write to it only during operations that `self` is lent to.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.len) }
+    }
+}
+
+impl<T: Element> DerefMut for ArenaBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().cast(), self.len) }
+    }
+}
+
+impl<T: Element> sealed::Sealed for ArenaBuffer<T> {}
+impl<T: Element> Buffer for ArenaBuffer<T> {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory {
+        self.memory
+    }
+}
+
+impl<T: Element> sealed::Sealed for &mut ArenaBuffer<T> {}
+impl<T: Element> Buffer for &mut ArenaBuffer<T> {
+    type Element = T;
+
+    fn memory(&mut self) -> Memory {
+        self.memory
+    }
+}
+
+/// A handle to borrowed elements that will be read and written.
+pub(crate) fn exclusive<T: Element>(elements: &mut [T]) -> Memory {
+    // SAFETY: the range is valid now; this module's contract (above) keeps it so until the last use.
+    unsafe { Memory::new(elements.as_mut_ptr().cast(), size_of_val(elements)) }
+}
+
+/// A handle to borrowed elements that will be read only: the schedules that run on it are verified never to
+/// write to input.
+pub(crate) fn shared<T: Element>(elements: &[T]) -> Memory {
+    // SAFETY: as above, for reads.
+    unsafe { Memory::new(elements.as_ptr().cast_mut().cast(), size_of_val(elements)) }
+}
+
+/// A handle to scratch of the engine's own, which lives as long as the operation.
+pub(crate) fn words(words: &mut [u64]) -> Memory {
+    exclusive(words)
+}
+
+/// A handle for tests that look at lengths and never at bytes.
+#[cfg(test)]
+pub(crate) fn untouched(len: usize) -> Memory {
+    // SAFETY: never read or written.
+    unsafe { Memory::new(std::ptr::dangling_mut(), len) }
+}

@@ -1,0 +1,119 @@
+//! What the engine does when an operation cannot end: it tells the control plane, and the caller by name.
+
+use std::time::Instant;
+
+use ringway_link::LinkError;
+
+use super::{Driver, Engine, Task, driver::Trouble, lock};
+use crate::{Descriptor, Error, control::Cause};
+
+impl Engine {
+    /// Ends `task` with the job's failure, or with its own if its deadline has passed. Its memory is not
+    /// touched any more when this returns.
+    pub(super) fn fail(&self, task: &Task, now: Instant) {
+        let op = lock(&self.driver).cancel(task.group, task.number);
+        let waiting = op.as_ref().and_then(|op| op.waiting_for().next());
+        let failure = match (self.control.failure(), &waiting) {
+            (Some(failure), _) => failure,
+            (None, _) if now < task.deadline => return,
+            (None, Some((peer, _))) if self.control.has_left(*peer) => {
+                self.control.report(*peer, Cause::Left)
+            }
+            (None, _) => {
+                let limit = task.deadline.saturating_duration_since(task.begun);
+                self.control
+                    .report(self.world.rank, Cause::Timeout { limit })
+            }
+        };
+        let mut context = format!(
+            " [rank {} was in {} (operation {}{})",
+            self.world.rank,
+            task.descriptor,
+            task.number,
+            if task.group == 0 {
+                String::new()
+            } else {
+                format!(" of group {:x}", task.group)
+            }
+        );
+        if let Some((peer, pending)) = waiting {
+            let member = &self.world.members[peer];
+            context += &format!(
+                ", {pending}, which is rank {peer} of the world on host {}",
+                member.host
+            );
+        }
+        context += "]";
+        task.finish(Err(Error::Failed { failure, context }));
+    }
+
+    /// Tells all ranks of a trouble that concerns this rank and another.
+    pub(super) fn report(&self, trouble: Trouble) {
+        match trouble {
+            Trouble::Lost(error) => {
+                let peer = error.peer();
+                let cause = match &error {
+                    LinkError::Left { .. } => Cause::Left,
+                    _ => Cause::LinkLost {
+                        peer: self.world.rank,
+                        detail: error.to_string(),
+                    },
+                };
+                tracing::warn!(%error, "lost a connection");
+                self.control.report(peer, cause);
+            }
+            Trouble::Mismatch { peer, task } => {
+                self.tell_descriptor(&task.descriptor, task.group, task.number);
+                let found = self
+                    .ask_descriptor(peer, task.group, task.number)
+                    .map_or_else(
+                        || "another operation".to_owned(),
+                        |theirs| theirs.to_string(),
+                    );
+                let expected = task.descriptor.to_string();
+                let other = self.world.rank;
+                self.control.report(
+                    peer,
+                    Cause::Mismatch {
+                        other,
+                        expected,
+                        found,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Ranks that have left while an operation here still waits for them.
+    pub(super) fn look_for_leavers(&self, driver: &mut Driver) {
+        let left = driver
+            .ops()
+            .flat_map(|op| op.waiting_for())
+            .map(|(peer, _)| peer)
+            .find(|&peer| self.control.has_left(peer));
+        if let Some(peer) = left {
+            driver
+                .troubles
+                .push(Trouble::Lost(LinkError::Left { peer }));
+        }
+    }
+
+    fn tell_descriptor(&self, descriptor: &Descriptor, group: u64, number: u32) {
+        let key = mismatch_key(self.world.rank, group, number);
+        if let Err(error) = self.world.store.set(&key, &descriptor.encode()) {
+            tracing::debug!(%error, "could not tell what this rank calls");
+        }
+    }
+
+    /// What a peer calls; it tells when it sees the mismatch, which is at the same time.
+    fn ask_descriptor(&self, peer: usize, group: u64, number: u32) -> Option<Descriptor> {
+        let key = mismatch_key(peer, group, number);
+        let deadline = Instant::now() + std::time::Duration::from_millis(500);
+        let bytes = self.world.store.get(&key, deadline).ok()?;
+        Descriptor::decode(bytes.as_slice().try_into().ok()?)
+    }
+}
+
+fn mismatch_key(rank: usize, group: u64, number: u32) -> String {
+    format!("ringway/mismatch/{group:x}/{number}/{rank}")
+}

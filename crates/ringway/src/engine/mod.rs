@@ -1,0 +1,287 @@
+//! The engine: who drives operations, how long they may take, and what happens when they fail.
+//!
+//! The waiter drives: a blocking call progresses its own operation (and with it all others that run over
+//! messages) on the calling thread. Operations that nobody waits for are driven by one [`worker`] thread, which
+//! steps back while somebody waits. Whoever drives and finds nothing to do spins for a bounded time, then sleeps
+//! until a peer, another thread or the control plane wakes it.
+
+mod driver;
+mod failure;
+mod message;
+mod plans;
+mod task;
+mod worker;
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use ringway_link::{Transport, shm::HostSegment};
+use ringway_sys::Signal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+pub(crate) use driver::Driver;
+pub(crate) use message::{MessageOp, Operands};
+pub(crate) use plans::{Plans, Shape};
+pub(crate) use task::{Task, lock};
+use worker::Worker;
+
+use crate::{Error, bootstrap::World, control::Control, settings::Settings};
+
+/// What all communicators of a process share.
+pub(crate) struct Engine {
+    pub(crate) world: World,
+    pub(crate) control: Arc<Control>,
+    pub(crate) settings: Settings,
+    /// Memory shared with the other ranks of this host.
+    pub(crate) host: Option<Arc<HostSegment>>,
+    driver: Mutex<Driver>,
+    /// The transport's fd, to sleep on without holding the driver.
+    fd: OwnedFd,
+    /// Wakes whoever sleeps on `fd`.
+    bell: Signal,
+    /// Threads that drive what they wait for.
+    waiters: AtomicUsize,
+    worker: Worker,
+    spin: Duration,
+    /// With more ranks on the host than cores, spinning keeps a peer from its work: yield at each turn.
+    crowded: bool,
+}
+
+/// No sleep is longer: deadlines and failures are looked at this often even if a wake-up were lost.
+const LONGEST_NAP: Duration = Duration::from_millis(100);
+
+impl Engine {
+    pub(crate) fn new(
+        world: World,
+        control: Arc<Control>,
+        settings: Settings,
+        transport: Box<dyn Transport>,
+        host: Option<Arc<HostSegment>>,
+    ) -> Result<Arc<Self>, Error> {
+        let system = |what: &str, e: &dyn std::fmt::Display| {
+            Error::Memory(format!(
+                "{what} failed: {e}; raise the limit of open files (ulimit -n)"
+            ))
+        };
+        let fd = transport
+            .fd()
+            .try_clone_to_owned()
+            .map_err(|e| system("duplicating a descriptor", &e))?;
+        let bell = Signal::new().map_err(|e| system("making an eventfd", &e))?;
+        let crowded = world.local_ranks().len() > ringway_sys::cpu_count();
+        let spin = settings.values().spin;
+        let engine = Arc::new(Self {
+            world,
+            control,
+            settings,
+            host,
+            driver: Mutex::new(Driver::new(transport)),
+            fd,
+            bell,
+            waiters: AtomicUsize::new(0),
+            worker: Worker::default(),
+            spin,
+            crowded,
+        });
+        let weak = Arc::downgrade(&engine);
+        engine.control.on_change(move || {
+            if let Some(engine) = weak.upgrade() {
+                engine.wake();
+            }
+        });
+        Ok(engine)
+    }
+
+    /// Makes whoever sleeps look again.
+    pub(crate) fn wake(&self) {
+        self.bell.raise();
+        self.worker.notify();
+    }
+
+    /// The longest message that the transport takes in one piece.
+    pub(crate) fn slice_bytes(&self) -> usize {
+        lock(&self.driver).transport.slice_bytes()
+    }
+
+    /// What messages go over.
+    pub(crate) fn transport_name(&self) -> String {
+        lock(&self.driver).transport.name().to_owned()
+    }
+
+    /// Bytes that transports have allocated for buffers.
+    pub(crate) fn memory_in_use(&self) -> usize {
+        lock(&self.driver).transport.memory_in_use()
+    }
+
+    /// Starts an operation over messages. Unless its caller waits at once, the worker drives it.
+    pub(crate) fn start(self: &Arc<Self>, op: MessageOp, waited_for: bool) {
+        let task = op.task.clone();
+        if let Err(error) = self.usable() {
+            task.finish(Err(error));
+            return;
+        }
+        self.control
+            .activity()
+            .begin(task.descriptor.collective, task.group, task.number);
+        let mut driver = lock(&self.driver);
+        driver.start(op);
+        self.settle(driver);
+        if !waited_for && !task.is_done() {
+            self.worker.watch(self, task);
+        }
+    }
+
+    /// An error if the job has failed: no new operation can end.
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        match self.control.failure() {
+            None => Ok(()),
+            Some(failure) => Err(Error::Failed {
+                failure,
+                context: String::new(),
+            }),
+        }
+    }
+
+    /// Drives until `task` has ended.
+    pub(crate) fn wait(&self, task: &Task) -> Result<(), Error> {
+        loop {
+            // `wait_until` without a limit returns only a result.
+            if let Some(result) = self.wait_until(task, None) {
+                return result;
+            }
+        }
+    }
+
+    /// Drives until `task` has ended or `timeout` has passed.
+    pub(crate) fn wait_for(&self, task: &Task, timeout: Duration) -> Option<Result<(), Error>> {
+        self.wait_until(task, Some(Instant::now() + timeout))
+    }
+
+    fn wait_until(&self, task: &Task, limit: Option<Instant>) -> Option<Result<(), Error>> {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        let result = self.drive_until(task, limit);
+        if self.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.worker.resume();
+        }
+        result
+    }
+
+    fn drive_until(&self, task: &Task, limit: Option<Instant>) -> Option<Result<(), Error>> {
+        let mut idle_since: Option<Instant> = None;
+        loop {
+            if let Some(result) = task.result() {
+                return Some(result);
+            }
+            let now = Instant::now();
+            if limit.is_some_and(|limit| now >= limit) {
+                return None;
+            }
+            if self.control.failure().is_some() || now >= task.deadline {
+                self.fail(task, now);
+                continue;
+            }
+            let Ok(mut driver) = self.driver.try_lock() else {
+                // Another waiter drives, this operation too.
+                task.sleep(Duration::from_micros(50));
+                continue;
+            };
+            if driver.drive(now) {
+                idle_since = None;
+                self.settle(driver);
+                continue;
+            }
+            let idle = *idle_since.get_or_insert(now);
+            if now - idle < self.spin {
+                drop(driver);
+                if self.crowded {
+                    ringway_sys::yield_now()
+                } else {
+                    ringway_sys::spin_hint()
+                }
+                continue;
+            }
+            let until = limit.map_or(task.deadline, |limit| limit.min(task.deadline));
+            self.nap(driver, until.saturating_duration_since(now));
+        }
+    }
+
+    /// Sleeps until something may have happened. The driver is free meanwhile.
+    fn nap<'a>(&'a self, mut driver: MutexGuard<'a, Driver>, longest: Duration) {
+        self.look_for_leavers(&mut driver);
+        if driver.transport.arm() {
+            self.note_activity(&driver);
+            drop(driver);
+            let nap = longest.min(LONGEST_NAP);
+            let nap = Timespec {
+                tv_sec: nap.as_secs().cast_signed(),
+                tv_nsec: i64::from(nap.subsec_nanos()),
+            };
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
+            ];
+            // Interrupted or not: the caller looks again.
+            let _ = poll(&mut fds, Some(&nap));
+            self.bell.clear();
+            driver = lock(&self.driver);
+        }
+        driver.transport.disarm();
+    }
+
+    /// For the others to see what this rank waits for.
+    fn note_activity(&self, driver: &Driver) {
+        if let Some((_, pending)) = driver.ops().find_map(|op| op.waiting_for().next()) {
+            let at = pending.at;
+            let short = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+            let chunk = pending.op.writes().or_else(|| pending.op.reads().next());
+            let chunk = chunk.map_or(0, |span| u32::try_from(span.chunk).unwrap_or(u32::MAX));
+            self.control
+                .activity()
+                .step(short(at.lane), short(at.step), chunk);
+        }
+    }
+
+    /// Ends what the driver has finished, and sees to what went wrong.
+    fn settle(&self, mut driver: MutexGuard<'_, Driver>) {
+        if driver.finished.is_empty() && driver.troubles.is_empty() {
+            return;
+        }
+        let finished = std::mem::take(&mut driver.finished);
+        let troubles = std::mem::take(&mut driver.troubles);
+        if !driver.is_busy() {
+            self.control.activity().end();
+        }
+        drop(driver);
+        for done in finished {
+            if let Some((group, shape)) = &done.task.plan {
+                lock(&group.plans).reuse(*shape, done.executor);
+            }
+            done.task.finish(Ok(()));
+        }
+        for trouble in troubles {
+            self.report(trouble);
+        }
+    }
+
+    /// Leaves the job in good order.
+    pub(crate) fn leave(&self, timeout: Duration) {
+        self.worker.stop();
+        self.control.leave(timeout);
+        lock(&self.driver).transport.close(timeout);
+    }
+}
+
+/// Keeps the engine in the job: when the last communicator is dropped, this rank leaves in good order.
+pub(crate) struct Membership(pub(crate) Arc<Engine>);
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.0.leave(Duration::from_secs(1));
+    }
+}

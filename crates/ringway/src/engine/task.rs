@@ -1,0 +1,133 @@
+//! One operation in flight, as the caller's handle and the engine both see it.
+
+use std::{
+    any::Any,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::plans::Shape;
+use crate::{Descriptor, Error, group::Group};
+
+/// Shared by the caller's handle and whoever drives the operation.
+pub(crate) struct Task {
+    /// What it is, for error texts.
+    pub(crate) descriptor: Descriptor,
+    /// Its group's number.
+    pub(crate) group: u64,
+    /// Its number in the group.
+    pub(crate) number: u32,
+    /// When it was called.
+    pub(crate) begun: Instant,
+    /// When it must have ended.
+    pub(crate) deadline: Instant,
+    /// Among operations in flight, higher goes first.
+    pub(crate) priority: u8,
+    /// Where its executor goes when it has ended well.
+    pub(crate) plan: Option<(Arc<Group>, Shape)>,
+    done: AtomicBool,
+    end: Mutex<End>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct End {
+    result: Option<Result<(), Error>>,
+    /// Buffers that the operation owns, released when the handle takes them or with the task.
+    keep: Option<Box<dyn Any + Send>>,
+    callback: Option<Box<dyn FnOnce(&Result<(), Error>) + Send>>,
+}
+
+/// A poisoned lock only means that another thread panicked between two whole states.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Task {
+    pub(crate) fn new(
+        descriptor: Descriptor,
+        group: u64,
+        number: u32,
+        timeout: Duration,
+        priority: u8,
+        plan: Option<(Arc<Group>, Shape)>,
+    ) -> Arc<Self> {
+        let begun = Instant::now();
+        Arc::new(Self {
+            descriptor,
+            group,
+            number,
+            begun,
+            deadline: begun + timeout,
+            priority,
+            plan,
+            done: AtomicBool::new(false),
+            end: Mutex::new(End::default()),
+            ended: Condvar::new(),
+        })
+    }
+
+    /// Keeps `buffers` alive until the operation has ended and [`Task::take`] is called or the task dropped.
+    pub(crate) fn keep(&self, buffers: Box<dyn Any + Send>) {
+        lock(&self.end).keep = Some(buffers);
+    }
+
+    /// Calls back when the operation ends: at once if it has.
+    pub(crate) fn on_end(&self, callback: Box<dyn FnOnce(&Result<(), Error>) + Send>) {
+        let mut end = lock(&self.end);
+        match &end.result {
+            Some(result) => {
+                let result = result.clone();
+                drop(end);
+                callback(&result);
+            }
+            None => end.callback = Some(callback),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Ends the operation. The first end stands.
+    pub(crate) fn finish(&self, result: Result<(), Error>) {
+        let mut end = lock(&self.end);
+        if end.result.is_some() {
+            return;
+        }
+        let callback = end.callback.take();
+        end.result = Some(result.clone());
+        self.done.store(true, Ordering::Release);
+        self.ended.notify_all();
+        drop(end);
+        if let Some(callback) = callback {
+            callback(&result);
+        }
+    }
+
+    /// Sleeps until the operation has ended, at most `timeout`.
+    pub(crate) fn sleep(&self, timeout: Duration) {
+        let end = lock(&self.end);
+        if end.result.is_none() {
+            drop(self.ended.wait_timeout(end, timeout));
+        }
+    }
+
+    /// How it ended; `None` while it has not.
+    pub(crate) fn result(&self) -> Option<Result<(), Error>> {
+        if self.is_done() {
+            lock(&self.end).result.clone()
+        } else {
+            None
+        }
+    }
+
+    /// The buffers that it kept.
+    pub(crate) fn take(&self) -> Option<Box<dyn Any + Send>> {
+        lock(&self.end).keep.take()
+    }
+}

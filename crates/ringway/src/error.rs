@@ -1,0 +1,54 @@
+//! What a call can end with.
+
+use std::sync::Arc;
+
+use ringway_link::LinkError;
+use ringway_plan::{GenerateError, VerifyError};
+
+use crate::{bootstrap::BootstrapError, control::Failure, settings::SettingsError};
+
+/// Why an operation, or joining the job, failed. Each says what was expected, what was found, and the remedy.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller's arguments cannot be right.
+    #[error("{0}")]
+    Argument(String),
+    /// Joining the job failed.
+    #[error(transparent)]
+    Bootstrap(Arc<BootstrapError>),
+    /// A rank failed, or the ranks disagree; the communicator cannot be used any more.
+    #[error("{failure}{context}")]
+    Failed {
+        /// Who failed, and how: the same on all ranks.
+        failure: Arc<Failure>,
+        /// What this rank was doing, as a clause to follow the failure; may be empty.
+        context: String,
+    },
+    /// No schedule for the algorithm and group.
+    #[error(transparent)]
+    Generate(Arc<GenerateError>),
+    /// A connection could not be made or was lost.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Memory for the operation would pass the limit, or there is none.
+    #[error("{0}")]
+    Memory(String),
+    /// A setting is wrong.
+    #[error(transparent)]
+    Settings(Arc<SettingsError>),
+    /// The schedule does not keep its promise; it was not run.
+    #[error("refused a schedule that does not verify: {0}")]
+    Verify(Arc<VerifyError>),
+}
+
+macro_rules! from_arc {
+    ($($error:ty => $variant:ident),*) => {$(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Self::$variant(Arc::new(error))
+            }
+        }
+    )*};
+}
+from_arc!(BootstrapError => Bootstrap, GenerateError => Generate, SettingsError => Settings, VerifyError => Verify);

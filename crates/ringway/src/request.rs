@@ -1,0 +1,459 @@
+//! One collective operation, untyped: what Python, the benchmark and the typed calls all hand to the engine.
+
+use std::{fmt, ops::Range, time::Duration};
+
+use ringway_plan::{Algorithm, Collective, DataType, Layout, Rank, ReduceOp, Verified};
+use ringway_sys::Memory;
+
+use crate::Error;
+
+/// A collective operation on memory. Build one with [`Request::new`] and hand it to
+/// [`Communicator::run`](crate::Communicator::run) or [`Communicator::submit`](crate::Communicator::submit).
+///
+/// The sizes of `input` and `output` on each rank are those of the table in [`ringway_plan`]'s schedule module:
+/// in all_gather, say, `input` is the rank's part and `output` has `size` times its length. Input and output may be
+/// the same memory at the rank's place (in place); otherwise they must not overlap, and input is not written.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub(crate) collective: Collective,
+    pub(crate) dtype: DataType,
+    pub(crate) op: Option<ReduceOp>,
+    pub(crate) input: Memory,
+    pub(crate) output: Memory,
+    pub(crate) parts: Option<Parts>,
+    pub(crate) priority: u8,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) algorithm: Option<Algorithm>,
+}
+
+/// Where the ranks' parts lie in a `v` collective, in elements of `input` and `output`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// For each chunk of this rank's input space, its elements.
+    pub input: Vec<Range<usize>>,
+    /// For each chunk of this rank's output space, its elements.
+    pub output: Vec<Range<usize>>,
+}
+
+impl Request {
+    /// An operation with no reduction, priority 0, the communicator's deadline and the selector's algorithm.
+    pub const fn new(
+        collective: Collective,
+        dtype: DataType,
+        input: Memory,
+        output: Memory,
+    ) -> Self {
+        Self {
+            collective,
+            dtype,
+            op: None,
+            input,
+            output,
+            parts: None,
+            priority: 0,
+            timeout: None,
+            algorithm: None,
+        }
+    }
+
+    /// How elements are reduced; required by all_reduce, reduce and reduce_scatter.
+    pub const fn reduce_op(mut self, op: ReduceOp) -> Self {
+        self.op = Some(op);
+        self
+    }
+
+    /// The sizes and places of the ranks' parts where they are not all alike.
+    pub fn parts(mut self, parts: Parts) -> Self {
+        self.parts = Some(parts);
+        self
+    }
+
+    /// Among operations in flight, those of higher priority go first. The same on all ranks, or nothing is gained.
+    pub const fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// How long the operation may take; otherwise the setting `timeout`.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The algorithm to use, in place of the selector's choice. Must be the same on all ranks.
+    pub const fn algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = Some(algorithm);
+        self
+    }
+
+    /// Checks what this rank alone can check, and returns the number of elements of the vector.
+    pub(crate) fn check(&self, rank: Rank, ranks: usize) -> Result<usize, Error> {
+        let name = self.collective.name();
+        if let Some(root) = self.collective.root().filter(|&root| root >= ranks) {
+            return Err(Error::Argument(format!(
+                "{name} from root {root} in a group of {ranks} ranks: expected a root below {ranks}"
+            )));
+        }
+        match self.op {
+            None if self.collective.reduces() => {
+                return Err(Error::Argument(format!("{name} needs a reduce operation")));
+            }
+            Some(op) if !op.supports(self.dtype) => {
+                return Err(Error::Argument(format!(
+                    "{name}: {op} is not defined for {}; it is for integers",
+                    self.dtype
+                )));
+            }
+            _ => {}
+        }
+        let size = self.dtype.size();
+        for (what, memory) in [("input", self.input), ("output", self.output)] {
+            if memory.len() % size != 0 {
+                return Err(Error::Argument(format!(
+                    "{name}: {what} has {} bytes, which is no multiple of the {size} bytes of {}",
+                    memory.len(),
+                    self.dtype
+                )));
+            }
+        }
+        match &self.parts {
+            None => self.check_even(rank, ranks),
+            Some(parts) => self.check_parts(parts, rank, ranks),
+        }
+    }
+
+    fn check_even(&self, rank: Rank, ranks: usize) -> Result<usize, Error> {
+        let (collective, size) = (self.collective, self.dtype.size());
+        let (input, output) = (self.input.len() / size, self.output.len() / size);
+        // With one chunk for each rank, a space has as many chunks as ranks' parts.
+        let ins = collective.input_chunks(ranks, ranks, rank).len();
+        let outs = collective.output_chunks(ranks, ranks, rank).len();
+        let (count, part) = if !collective.has_parts() {
+            (input.max(output), 0)
+        } else {
+            let part = match (ins, outs) {
+                (1, _) => input,
+                (_, 1) => output,
+                (0, _) => output / ranks,
+                _ => input / ranks,
+            };
+            (part * ranks, part)
+        };
+        for (what, got, chunks) in [("input", input, ins), ("output", output, outs)] {
+            let wanted = if part == 0 { count } else { part * chunks };
+            if chunks != 0 && got != wanted {
+                let hint = if got % ranks != 0 && chunks == ranks {
+                    format!(
+                        "; for parts of different length use the v form, or pad to {}",
+                        got.next_multiple_of(ranks)
+                    )
+                } else {
+                    String::new()
+                };
+                return Err(Error::Argument(format!(
+                    "{collective}: {what} has {got} elements where {wanted} were expected in a group of \
+                     {ranks} ranks (input {input}, output {output}){hint}"
+                )));
+            }
+        }
+        Ok(count)
+    }
+
+    /// Whether input and output are the same memory, at the rank's place.
+    pub(crate) fn in_place(&self, rank: Rank, ranks: usize) -> Result<bool, Error> {
+        let size = self.dtype.size();
+        let (ins, outs) = match &self.parts {
+            Some(parts) => (parts.input.clone(), parts.output.clone()),
+            None => {
+                let each = |space: Memory, chunks: Range<usize>| {
+                    let part = space.len() / size / chunks.len().max(1);
+                    (0..chunks.len())
+                        .map(|c| c * part..(c + 1) * part)
+                        .collect::<Vec<_>>()
+                };
+                (
+                    each(self.input, self.collective.input_chunks(ranks, ranks, rank)),
+                    each(
+                        self.output,
+                        self.collective.output_chunks(ranks, ranks, rank),
+                    ),
+                )
+            }
+        };
+        let (first_in, first_out) = (
+            self.collective.input_chunks(ranks, ranks, rank).start,
+            self.collective.output_chunks(ranks, ranks, rank).start,
+        );
+        let address = |memory: Memory, at: usize| memory.as_ptr() as usize + at * size;
+        let (input, output) = (self.input, self.output);
+        let apart = input.is_empty()
+            || output.is_empty()
+            || address(input, 0) + input.len() <= address(output, 0)
+            || address(output, 0) + output.len() <= address(input, 0);
+        if apart {
+            return Ok(false);
+        }
+        let same = ins.iter().enumerate().all(|(i, range)| {
+            let chunk = first_in + i;
+            let Some(other) = chunk.checked_sub(first_out).and_then(|o| outs.get(o)) else {
+                return true;
+            };
+            address(input, range.start) == address(output, other.start)
+        });
+        if same && self.collective != Collective::AllToAll {
+            return Ok(true);
+        }
+        Err(Error::Argument(format!(
+            "{}: input and output overlap{}; expected memory apart{}",
+            self.collective,
+            if same {
+                ""
+            } else {
+                " elsewhere than at the rank's own place"
+            },
+            if self.collective == Collective::AllToAll {
+                ""
+            } else {
+                ", or input at its place in output"
+            },
+        )))
+    }
+
+    fn check_parts(&self, parts: &Parts, rank: Rank, ranks: usize) -> Result<usize, Error> {
+        let size = self.dtype.size();
+        let expected = [
+            (
+                "input",
+                &parts.input,
+                self.input,
+                self.collective.input_chunks(ranks, ranks, rank),
+            ),
+            (
+                "output",
+                &parts.output,
+                self.output,
+                self.collective.output_chunks(ranks, ranks, rank),
+            ),
+        ];
+        for (what, ranges, memory, chunks) in expected {
+            if ranges.len() != chunks.len() {
+                return Err(Error::Argument(format!(
+                    "{}: {} {what} parts were given where {} were expected",
+                    self.collective,
+                    ranges.len(),
+                    chunks.len()
+                )));
+            }
+            if let Some(bad) = ranges
+                .iter()
+                .find(|r| r.start > r.end || r.end * size > memory.len())
+            {
+                return Err(Error::Argument(format!(
+                    "{}: {what} part {bad:?} is outside of its {} elements",
+                    self.collective,
+                    memory.len() / size
+                )));
+            }
+        }
+        Ok(0)
+    }
+
+    /// Where the chunks of `schedule` lie for this rank.
+    pub(crate) fn layout(&self, schedule: &Verified, rank: Rank, count: usize) -> Layout {
+        let size = self.dtype.size();
+        match &self.parts {
+            None => Layout::even(
+                self.collective,
+                &schedule.programs[rank],
+                schedule.ranks(),
+                schedule.chunks,
+                rank,
+                count,
+                size,
+            ),
+            Some(parts) => {
+                let bytes = |ranges: &[Range<usize>]| {
+                    ranges
+                        .iter()
+                        .map(|r| r.start * size..r.end * size)
+                        .collect()
+                };
+                Layout::uneven(bytes(&parts.input), bytes(&parts.output))
+            }
+        }
+    }
+}
+
+/// What ranks must agree on about an operation; small and plain, so that a mismatch can be told from both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Descriptor {
+    /// The collective with its root.
+    pub collective: Collective,
+    /// The elements' type.
+    pub dtype: DataType,
+    /// The reduction, if any.
+    pub op: Option<ReduceOp>,
+    /// Elements of the vector; 0 for the `v` forms, where ranks may know only their own.
+    pub elements: u64,
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Which form of the operation.
+    pub form: Form,
+}
+
+/// The form of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// All ranks' parts have the same length.
+    Even,
+    /// From one rank to one other: a broadcast between two.
+    Pair,
+    /// Parts have lengths of their own (the `v` form).
+    Uneven,
+}
+
+impl Descriptor {
+    /// Bytes of [`Self::encode`].
+    pub const LEN: usize = 24;
+
+    /// As bytes for other ranks: collective, type, operation, algorithm, flags, root, elements.
+    pub fn encode(&self) -> [u8; Self::LEN] {
+        let index = |all: &[&str], name: &str| {
+            all.iter()
+                .position(|n| *n == name)
+                .map_or(u8::MAX, |i| i as u8)
+        };
+        let mut bytes = [0; Self::LEN];
+        bytes[0] = index(
+            &Collective::all(0).map(Collective::name),
+            self.collective.name(),
+        );
+        bytes[1] = index(&DataType::ALL.map(DataType::name), self.dtype.name());
+        bytes[2] = self.op.map_or(u8::MAX, |op| {
+            index(&ReduceOp::ALL.map(ReduceOp::name), op.name())
+        });
+        bytes[3] = index(&Algorithm::ALL.map(Algorithm::name), self.algorithm.name());
+        bytes[4] = self.form as u8;
+        bytes[8..16].copy_from_slice(&(self.collective.root().unwrap_or(0) as u64).to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.elements.to_le_bytes());
+        bytes
+    }
+
+    /// The descriptor in another rank's bytes; `None` if they are none.
+    pub fn decode(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let root = usize::try_from(word(8)?).ok()?;
+        Some(Self {
+            collective: *Collective::all(root).get(usize::from(bytes[0]))?,
+            dtype: *DataType::ALL.get(usize::from(bytes[1]))?,
+            op: match bytes[2] {
+                u8::MAX => None,
+                i => Some(*ReduceOp::ALL.get(usize::from(i))?),
+            },
+            algorithm: *Algorithm::ALL.get(usize::from(bytes[3]))?,
+            form: *[Form::Even, Form::Pair, Form::Uneven].get(usize::from(bytes[4]))?,
+            elements: word(16)?,
+        })
+    }
+
+    /// 32 bits that differ, but for one chance in 2^32, where descriptors differ (FNV-1a).
+    pub fn fingerprint(&self) -> u32 {
+        self.encode().iter().fold(0x811c_9dc5, |hash, &byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        })
+    }
+}
+
+impl fmt::Display for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.form, self.collective) {
+            (Form::Pair, _) => {
+                return write!(
+                    f,
+                    "send and recv of {} {} elements",
+                    self.elements, self.dtype
+                );
+            }
+            (Form::Uneven, collective) => write!(f, "{collective} (v form) of {}", self.dtype)?,
+            (Form::Even, Collective::Barrier) => write!(f, "barrier")?,
+            (Form::Even, collective) => {
+                write!(
+                    f,
+                    "{collective} of {} {} elements",
+                    self.elements, self.dtype
+                )?;
+            }
+        }
+        if let Some(op) = self.op {
+            write!(f, ", {op}")?;
+        }
+        if let Some(root) = self.collective.root() {
+            write!(f, ", root {root}")?;
+        }
+        write!(f, ", by {}", self.algorithm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(len: usize) -> Memory {
+        crate::buffer::untouched(len)
+    }
+
+    #[test]
+    fn sizes_are_checked() {
+        let request = |c, input, output| {
+            Request::new(c, DataType::F32, memory(input * 4), memory(output * 4))
+                .reduce_op(ReduceOp::Sum)
+                .check(1, 3)
+                .map_err(|e| e.to_string())
+        };
+        assert_eq!(request(Collective::AllReduce, 7, 7), Ok(7));
+        assert_eq!(request(Collective::AllGather, 7, 21), Ok(21));
+        assert_eq!(request(Collective::ReduceScatter, 21, 7), Ok(21));
+        assert_eq!(request(Collective::AllToAll, 21, 21), Ok(21));
+        assert_eq!(request(Collective::Broadcast { root: 0 }, 0, 8), Ok(8));
+        assert_eq!(request(Collective::Reduce { root: 0 }, 8, 0), Ok(8));
+        assert_eq!(request(Collective::Gather { root: 0 }, 8, 0), Ok(24));
+        assert_eq!(request(Collective::Gather { root: 1 }, 8, 24), Ok(24));
+        assert_eq!(request(Collective::Scatter { root: 1 }, 24, 8), Ok(24));
+        assert_eq!(request(Collective::Scatter { root: 0 }, 0, 8), Ok(24));
+        assert_eq!(request(Collective::Barrier, 0, 0), Ok(0));
+        for (c, input, output, text) in [
+            (Collective::AllReduce, 7, 8, "input has 7 elements where 8"),
+            (
+                Collective::AllGather,
+                7,
+                20,
+                "output has 20 elements where 21",
+            ),
+            (Collective::AllToAll, 20, 20, "20 elements"),
+            (Collective::Broadcast { root: 3 }, 8, 8, "below 3"),
+        ] {
+            let error = request(c, input, output).unwrap_err();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn descriptors_round_trip_and_read_well() {
+        let d = Descriptor {
+            collective: Collective::Reduce { root: 2 },
+            dtype: DataType::Bf16,
+            op: Some(ReduceOp::Average),
+            elements: 1 << 40,
+            algorithm: Algorithm::Ring,
+            form: Form::Even,
+        };
+        assert_eq!(Descriptor::decode(&d.encode()), Some(d));
+        assert_eq!(
+            d.to_string(),
+            "reduce of 1099511627776 bf16 elements, avg, root 2, by ring"
+        );
+        let other = Descriptor { elements: 1, ..d };
+        assert_ne!(d.fingerprint(), other.fingerprint());
+        assert_eq!(Descriptor::decode(&[0xff; Descriptor::LEN]), None);
+    }
+}
