@@ -139,7 +139,7 @@ fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     units
         .into_iter()
-        .find(|(unit, _)| bytes > 0 && bytes % unit == 0)
+        .find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit))
         .map_or_else(
             || format!("{bytes} B"),
             |(unit, name)| format!("{} {name}", bytes / unit),

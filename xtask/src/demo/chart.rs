@@ -110,7 +110,7 @@ pub(super) fn bars(title: &str, series: &[Series<'_>], unit: &str) -> String {
     let mut svg = heading(title, std::iter::empty());
     let _ = write!(
         svg,
-        "<text x='{LEFT}' y='38'>in full colour: communication that the step waits for</text>"
+        "<text x='{LEFT}' y='38'>full colour: waiting for communication</text>"
     );
     let mut tick = 0.0;
     while tick <= high + step / 2.0 {

@@ -92,8 +92,24 @@ fn setting(records: &Records) -> String {
         "A convolutional network of {} parameters on the 1,797 digits that come with scikit-learn, a fifth of them held \
          out; PyTorch {}, DistributedDataParallel on {} ranks of this machine, {} images per rank and step. The script \
          differs in the backend's name only.",
-        run.parameters, run.torch, run.ranks, run.batch
+        thousands(run.parameters),
+        run.torch,
+        run.ranks,
+        run.batch
     )
+}
+
+/// 151306 as 151,306.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn cells(records: &Records) -> [String; 6] {
@@ -164,5 +180,11 @@ mod tests {
             assert!(page.contains("ringway") && page.contains("gloo"));
         }
         assert!(text(&all).lines().nth(1).unwrap().contains("99.00 %"));
+    }
+
+    #[test]
+    fn thousands_are_set_apart() {
+        let written = [0, 999, 1000, 151_306, 11_000_000].map(thousands);
+        assert_eq!(written, ["0", "999", "1,000", "151,306", "11,000,000"]);
     }
 }
