@@ -19,10 +19,19 @@
     reason = "kernels are made of pointer arithmetic and instructions; one proof covers a block of them"
 )]
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod convert;
 mod element;
+mod fold;
+mod level;
+mod portable;
 pub mod reference;
 mod scalar;
+mod simd;
+mod table;
 
 use std::num::NonZeroU32;
 
@@ -30,7 +39,10 @@ pub use element::{
     Element, bf16_to_f32, combine_slices, f16_to_f32, f32_to_bf16, f32_to_f16, reduce_in_place,
     reduce_slices,
 };
+pub use level::Level;
 use ringway_plan::{DataType, ReduceOp};
+
+use crate::{fold::Combine, simd::Divisor, table::Table};
 
 /// What is done to a result before it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,14 +139,37 @@ pub unsafe fn reduce(
     b: *const u8,
     count: usize,
 ) {
-    // SAFETY: the caller's promise, handed on.
-    unsafe { reference::reduce(dtype, op, dst, a, b, count) }
+    let kernels = Table::best().kernels(dtype, op);
+    // SAFETY: the caller's promise, in bytes.
+    unsafe { (kernels.reduce)(dst, a, b, count * dtype.size()) }
+}
+
+/// [`reduce`] with the kernels of one level; of [`Level::Portable`] where the processor does not have it.
+///
+/// # Safety
+/// As for [`reduce`].
+///
+/// # Panics
+/// As for [`reduce`].
+pub unsafe fn reduce_at(
+    level: Level,
+    dtype: DataType,
+    op: ReduceOp,
+    dst: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    count: usize,
+) {
+    let kernels = level.table().kernels(dtype, op);
+    // SAFETY: the caller's promise, in bytes.
+    unsafe { (kernels.reduce)(dst, a, b, count * dtype.size()) }
 }
 
 /// `dst[i] = finish(srcs[0][i] op srcs[1][i] op ...)` for `count` elements, stored to every destination, in one pass.
 ///
 /// Operands are combined in their order. A destination may be one of the sources; otherwise they are to be apart. Any
-/// alignment, any number of sources (at least one) and destinations.
+/// alignment, any number of sources (at least one) and destinations. Division of something else than a sum is
+/// possible, and slow.
 ///
 /// # Safety
 /// Sources must be valid for reads and destinations for writes of `count` elements. Where a destination overlaps a source
@@ -142,6 +177,7 @@ pub unsafe fn reduce(
 ///
 /// # Panics
 /// If the type has no such operation ([`ReduceOp::supports`]), or there is no source.
+#[inline]
 pub unsafe fn combine(
     dtype: DataType,
     op: ReduceOp,
@@ -149,10 +185,88 @@ pub unsafe fn combine(
     srcs: &[*const u8],
     count: usize,
     finish: Finish,
-    _stores: Stores,
+    stores: Stores,
 ) {
     // SAFETY: the caller's promise, handed on.
-    unsafe { reference::combine(dtype, op, dsts, srcs, count, finish) }
+    unsafe { combine_with(Table::best(), dtype, op, dsts, srcs, count, finish, stores) }
+}
+
+/// [`combine`] with the kernels of one level; of [`Level::Portable`] where the processor does not have it.
+///
+/// # Safety
+/// As for [`combine`].
+///
+/// # Panics
+/// As for [`combine`].
+#[expect(
+    clippy::too_many_arguments,
+    reason = "those of `combine`, and the level"
+)]
+pub unsafe fn combine_at(
+    level: Level,
+    dtype: DataType,
+    op: ReduceOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    finish: Finish,
+    stores: Stores,
+) {
+    // SAFETY: the caller's promise, handed on.
+    unsafe { combine_with(level.table(), dtype, op, dsts, srcs, count, finish, stores) }
+}
+
+/// # Safety
+/// As for [`combine`].
+#[expect(
+    clippy::too_many_arguments,
+    reason = "those of `combine`, and the table"
+)]
+unsafe fn combine_with(
+    table: &Table,
+    dtype: DataType,
+    op: ReduceOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    finish: Finish,
+    stores: Stores,
+) {
+    assert!(!srcs.is_empty(), "combine needs at least one source");
+    let (kernels, divisor) = match finish {
+        // A copy, whatever the operation is: the bitwise kernels do not look at elements.
+        Finish::None if srcs.len() == 1 && op.supports(dtype) => {
+            (table.kernels(DataType::U64, ReduceOp::Or), None)
+        }
+        Finish::None if op == ReduceOp::Average => (table.kernels(dtype, ReduceOp::Sum), None),
+        Finish::None => (table.kernels(dtype, op), None),
+        Finish::Divide(n) if matches!(op, ReduceOp::Sum | ReduceOp::Average) => {
+            (table.kernels(dtype, ReduceOp::Average), Some(n))
+        }
+        Finish::Divide(_) => {
+            // SAFETY: the caller's promise.
+            return unsafe { reference::combine(dtype, op, dsts, srcs, count, finish) };
+        }
+    };
+    let size = dtype.size();
+    let bytes = count * size;
+    let Some(first) = dsts.first().map(|dst| dst.cast_const()) else {
+        return;
+    };
+    let (streaming, aligned) = match stores {
+        Stores::Streaming => fold::streaming(dsts, srcs, size, bytes).unwrap_or((0, first)),
+        Stores::Cached => (0, first),
+    };
+    let combine = Combine {
+        dsts,
+        srcs,
+        bytes,
+        divisor: Divisor::new(divisor.unwrap_or(NonZeroU32::MIN)),
+        streaming,
+        head: fold::head(aligned, size, bytes),
+    };
+    // SAFETY: the caller's promise, in bytes.
+    unsafe { (kernels.combine)(&combine) }
 }
 
 /// Converts `count` elements of `src` to the other type in `dst`.
@@ -161,8 +275,17 @@ pub unsafe fn combine(
 /// `src` must be valid for reads of `count` elements of [`Cast::from`], `dst` for writes of as many of [`Cast::to`].
 /// Where they overlap the result is unspecified.
 pub unsafe fn cast(cast: Cast, dst: *mut u8, src: *const u8, count: usize) {
-    // SAFETY: the caller's promise, handed on.
-    unsafe { reference::cast(cast, dst, src, count) }
+    // SAFETY: the caller's promise.
+    unsafe { Table::best().cast(cast)(dst, src, count) }
+}
+
+/// [`cast`] with the kernels of one level; of [`Level::Portable`] where the processor does not have it.
+///
+/// # Safety
+/// As for [`cast`].
+pub unsafe fn cast_at(level: Level, cast: Cast, dst: *mut u8, src: *const u8, count: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { level.table().cast(cast)(dst, src, count) }
 }
 
 /// Copies `bytes` bytes past the caches: for more than they hold.
