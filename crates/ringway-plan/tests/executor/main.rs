@@ -5,7 +5,8 @@ mod world;
 
 use proptest::prelude::*;
 use ringway_plan::{
-    Action, Executor, Layout, Memory, Op, Place, Space, Span, StepRef, Verified, WINDOW,
+    Action, Algorithm, Collective, Executor, Layout, Memory, Op, Place, Space, Span, StepRef,
+    Topology, Verified, WINDOW, generate, verify,
 };
 use world::{Case, World, expected, inputs};
 
@@ -84,13 +85,47 @@ fn schedules_by_hand() {
     }
 }
 
+/// Every collective by every algorithm that does it, on these hosts.
+fn generated(hosts: &[usize]) -> Vec<Verified> {
+    let topology = Topology::new(hosts.to_vec()).with_channels(2);
+    let root = hosts.len() - 1;
+    let all = Collective::all(root).into_iter().flat_map(|collective| {
+        let does = Algorithm::ALL
+            .into_iter()
+            .filter(move |a| a.supports(collective));
+        does.map(move |algorithm| (collective, algorithm))
+    });
+    let prove = |(collective, algorithm)| {
+        let schedule = generate(collective, algorithm, &topology).unwrap_or_else(|e| panic!("{e}"));
+        verify(schedule).unwrap_or_else(|e| panic!("{algorithm} {collective}: {e}"))
+    };
+    all.map(prove).collect()
+}
+
+#[test]
+fn every_collective_by_every_algorithm() {
+    for n in 1..=9 {
+        let hosts = [vec![0; n], (0..n).map(|r| r % 3).collect()];
+        for (i, schedule) in hosts.iter().flat_map(|h| generated(h)).enumerate() {
+            // Not all cases for all schedules: the property test below meets the others.
+            for (j, case) in cases((n + i) as u64).enumerate() {
+                let apart = case.memory == Memory::Apart;
+                if (i + j).is_multiple_of(8) && (apart || schedule.in_place()) {
+                    check(&schedule, case);
+                }
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn any_size_and_order(
-        n in 2..7_usize,
-        which in 0..5,
+        n in 2..10_usize,
+        per_host in 1..5_usize,
+        which: prop::sample::Index,
         count in 0..400_usize,
         wide: bool,
         eights in 1..40_usize,
@@ -98,19 +133,92 @@ proptest! {
         buffered in 0..3_usize,
         seed: u64,
     ) {
-        let schedule = match which {
-            0 => hand::ring(n, 2),
-            1 => hand::chain(n),
-            2 => hand::gather_and_add(n),
-            3 => hand::all_to_all(n),
-            _ => hand::barrier(n),
-        };
+        let mut schedules = vec![
+            hand::ring(n, 2),
+            hand::chain(n),
+            hand::gather_and_add(n),
+            hand::all_to_all(n),
+            hand::barrier(n),
+        ];
+        schedules.extend(generated(&(0..n).map(|r| r / per_host).collect::<Vec<_>>()));
+        let schedule = which.get(&schedules);
         let shared = shared && schedule.in_place();
         let memory = if shared { Memory::Shared } else { Memory::Apart };
         let size = if wide { 4 } else { 1 };
         let seed = seed >> 1;
-        check(&schedule, Case { count, size, slice_bytes: 8 * eights, memory, buffered, seed });
+        check(schedule, Case { count, size, slice_bytes: 8 * eights, memory, buffered, seed });
     }
+}
+
+/// The `v` forms: ranks with parts of different sizes, one of them without any.
+#[test]
+fn parts_of_different_sizes() {
+    let part = |r: usize| (r * 37) % 50;
+    let n = 5;
+    let ends = |sizes: &dyn Fn(usize) -> usize| {
+        let start = |r| (0..r).map(sizes).sum::<usize>();
+        (0..n).map(|r| start(r)..start(r + 1)).collect::<Vec<_>>()
+    };
+    let mut run = 0;
+    for collective in [Collective::AllGather, Collective::AllToAll] {
+        for algorithm in Algorithm::ALL
+            .into_iter()
+            .filter(|a| a.supports(collective))
+        {
+            let topology = Topology::single_host(n);
+            let schedule = verify(generate(collective, algorithm, &topology).unwrap()).unwrap();
+            if !schedule.uneven() {
+                continue;
+            }
+            let gathers = collective == Collective::AllGather;
+            let layouts: Vec<Layout> = (0..n)
+                .map(|r| match gathers {
+                    true => Layout::uneven(vec![0..part(r)], ends(&part)),
+                    false => Layout::uneven(
+                        ends(&|to| part(r + 2 * to)),
+                        ends(&|from| part(from + 2 * r)),
+                    ),
+                })
+                .collect();
+            let byte = |r: usize, i: usize| (r * 101 + i * 7) as u8;
+            let len = |r: usize| match gathers {
+                true => part(r),
+                false => (0..n).map(|to| part(r + 2 * to)).sum(),
+            };
+            let inputs: Vec<Vec<u8>> = (0..n)
+                .map(|r| (0..len(r)).map(|i| byte(r, i)).collect())
+                .collect();
+            let (memory, slice_bytes) = (Memory::Apart, 16);
+            let case = Case {
+                count: 0,
+                size: 1,
+                slice_bytes,
+                memory,
+                buffered: 0,
+                seed: 3,
+            };
+            let mut world = World::with(&schedule, case, &layouts, inputs.clone());
+            world.run();
+            run += 1;
+            for r in 0..n {
+                let want: Vec<u8> = match gathers {
+                    true => inputs.concat(),
+                    false => (0..n)
+                        .flat_map(|from| {
+                            let sent = ends(&|to| part(from + 2 * to))[r].clone();
+                            inputs[from][sent].to_vec()
+                        })
+                        .collect(),
+                };
+                assert_eq!(
+                    world.output(r, want.len()),
+                    want,
+                    "{algorithm} {collective} rank {r}"
+                );
+            }
+        }
+    }
+    assert!(run >= 2, "direct can do both");
 }
 
 fn ring_of_two(count: usize, slice_bytes: usize) -> (Verified, Executor) {

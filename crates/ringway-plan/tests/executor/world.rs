@@ -80,6 +80,8 @@ pub(crate) struct World {
     ranks: Vec<Executor>,
     bytes: Vec<Bytes>,
     messages: BTreeMap<Key, Message>,
+    /// The keys of `messages`, to pick one.
+    keys: Vec<Key>,
     /// Local actions that were issued and not done.
     work: Vec<VecDeque<Action>>,
     /// By receiver and id: messages held for a combine.
@@ -122,6 +124,7 @@ impl World {
         Self {
             bytes: bytes.collect(),
             messages: BTreeMap::new(),
+            keys: Vec::new(),
             work: vec![VecDeque::new(); n],
             views: BTreeMap::new(),
             held: ranks.iter().map(|r| vec![false; r.views()]).collect(),
@@ -211,12 +214,14 @@ impl World {
                 moved = true;
             }
         }
-        for _ in 0..4 * self.messages.len() {
-            moved |= self.move_message();
+        for pick in (0..self.keys.len()).rev() {
+            let key = self.keys[pick];
+            moved |= self.move_one(key);
+            if !self.messages.contains_key(&key) {
+                self.keys.swap_remove(pick);
+            }
         }
-        let keys: Vec<Key> = self.messages.keys().copied().collect();
-        keys.into_iter()
-            .fold(moved, |moved, key| self.move_one(key) || moved)
+        moved
     }
 
     fn poll(&mut self, rank: Rank) -> bool {
@@ -238,12 +243,7 @@ impl World {
                     Some(id)
                 );
                 let key = (rank, peer, lane, message, slice);
-                let old = self
-                    .messages
-                    .entry(key)
-                    .or_default()
-                    .sent
-                    .replace((id, src));
+                let old = self.message(key).sent.replace((id, src));
                 assert!(old.is_none(), "{key:?} sent twice");
             }
             Action::Recv {
@@ -281,12 +281,7 @@ impl World {
     }
 
     fn want(&mut self, key: Key, id: ActionId, place: Option<Place>) {
-        let old = self
-            .messages
-            .entry(key)
-            .or_default()
-            .wanted
-            .replace((id, place));
+        let old = self.message(key).wanted.replace((id, place));
         assert!(old.is_none(), "{key:?} received twice");
     }
 
@@ -346,16 +341,26 @@ impl World {
         true
     }
 
+    fn message(&mut self, key: Key) -> &mut Message {
+        let keys = &mut self.keys;
+        self.messages.entry(key).or_insert_with(|| {
+            keys.push(key);
+            Message::default()
+        })
+    }
+
     fn move_message(&mut self) -> bool {
-        let count = self.messages.len();
+        let count = self.keys.len();
         if count == 0 {
             return false;
         }
         let pick = self.random.below(count);
-        let Some(&key) = self.messages.keys().nth(pick) else {
-            return false;
-        };
-        self.move_one(key)
+        let key = self.keys[pick];
+        let moved = self.move_one(key);
+        if !self.messages.contains_key(&key) {
+            self.keys.swap_remove(pick);
+        }
+        moved
     }
 
     /// Moves a message one step on: read by the network, delivered, reported.
