@@ -9,6 +9,7 @@ mod data;
 mod executor;
 mod generate;
 mod layout;
+pub mod mapped;
 mod schedule;
 mod verify;
 
