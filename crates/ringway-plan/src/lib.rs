@@ -11,6 +11,7 @@ mod generate;
 mod layout;
 pub mod mapped;
 mod schedule;
+mod table;
 mod verify;
 
 pub use algorithm::Algorithm;

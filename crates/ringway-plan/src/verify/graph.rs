@@ -1,5 +1,7 @@
 //! Steps, the chunks they touch, and what comes before what.
 
+use std::{collections::HashMap, ops::Range};
+
 use super::{
     error::{Memory, Site, VerifyError},
     shape::{Chunks, main_span, one},
@@ -19,6 +21,10 @@ pub(super) struct Graph<'a> {
     first: Vec<Vec<usize>>,
     /// For each step the number of its first touch, and one more at the end.
     touches: Vec<usize>,
+    /// The step that each touch is of.
+    step_of: Vec<u32>,
+    /// Where each rank's spaces begin.
+    spaces: Vec<Spaces>,
     /// The other side of each message, by step.
     partner: Vec<u32>,
     /// The message before in the same lane, direction and pair of ranks, by step.
@@ -38,42 +44,52 @@ pub(super) struct Order {
 }
 
 impl<'a> Graph<'a> {
-    /// Builds the graph of a schedule that passed the checks of shape.
-    pub(super) fn new(schedule: &'a Schedule, memory: Memory) -> Result<Self, VerifyError> {
+    /// Builds the graph of a schedule that passed the checks of shape, with input and output apart.
+    pub(super) fn new(schedule: &'a Schedule) -> Result<Self, VerifyError> {
         let mut steps = Vec::with_capacity(schedule.steps());
         let mut touches = Vec::with_capacity(schedule.steps() + 1);
         let mut first = Vec::with_capacity(schedule.ranks());
-        let mut touch = 0;
+        let mut step_of = Vec::new();
         for (rank, program) in schedule.programs.iter().enumerate() {
             let mut lanes = Vec::with_capacity(program.lanes.len());
             for (lane, l) in program.lanes.iter().enumerate() {
                 lanes.push(steps.len());
                 for (step, s) in l.steps.iter().enumerate() {
+                    touches.push(step_of.len());
+                    let count = main_span(&s.op).count.max(1);
+                    step_of.resize(step_of.len() + count, steps.len() as u32);
                     steps.push((rank, StepRef { lane, step }));
-                    touches.push(touch);
-                    touch += main_span(&s.op).count.max(1);
                 }
             }
             first.push(lanes);
         }
-        touches.push(touch);
-        let partner = vec![NONE; steps.len()];
-        let previous = partner.clone();
-        let hazard_start = Vec::with_capacity(touch + 1);
+        touches.push(step_of.len());
+        let none = vec![NONE; steps.len()];
         let mut graph = Self {
             schedule,
-            memory,
+            memory: Memory::Apart,
             steps,
             first,
             touches,
-            partner,
-            previous,
-            hazard_start,
+            step_of,
+            spaces: (0..schedule.ranks())
+                .map(|rank| Spaces::new(schedule, rank))
+                .collect(),
+            partner: none.clone(),
+            previous: none,
+            hazard_start: Vec::new(),
             hazards: Vec::new(),
         };
         graph.meet()?;
         graph.find_hazards()?;
         Ok(graph)
+    }
+
+    /// The same with input and output as the same memory.
+    pub(super) fn in_place(mut self) -> Result<Self, VerifyError> {
+        self.memory = Memory::Shared;
+        self.find_hazards()?;
+        Ok(self)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -112,12 +128,12 @@ impl<'a> Graph<'a> {
         })
     }
 
-    pub(super) fn touches(&self, step: usize) -> std::ops::Range<usize> {
+    pub(super) fn touches(&self, step: usize) -> Range<usize> {
         self.touches[step]..self.touches[step + 1]
     }
 
     pub(super) fn touch_count(&self) -> usize {
-        self.touches[self.len()]
+        self.step_of.len()
     }
 
     pub(super) fn hazards(&self, touch: usize) -> &[u32] {
@@ -131,31 +147,26 @@ impl<'a> Graph<'a> {
             .map(|p| p as usize)
     }
 
-    /// The number of distinct chunks of a rank's memory.
+    /// The number of chunks of a rank's memory.
     pub(super) fn places(&self, rank: Rank) -> usize {
-        let chunks = Chunks::new(self.schedule);
-        [Space::Input, Space::Output, Space::Scratch]
-            .map(|s| chunks.count(rank, s))
-            .iter()
-            .sum()
+        self.spaces[rank].end
     }
 
-    /// The number of the memory chunk that a space's chunk 0 is, and those of a span follow; except
-    /// that in place the output's chunks that are input too have the input's numbers.
+    /// The number of a chunk in its rank's memory. In place, output chunks that are also input have the
+    /// number of the input chunk.
     pub(super) fn place(&self, rank: Rank, space: Space, chunk: usize) -> usize {
-        let s = self.schedule;
-        let input = s.collective.input_chunks(s.ranks(), s.chunks, rank);
-        let output = s.collective.output_chunks(s.ranks(), s.chunks, rank);
+        let spaces = &self.spaces[rank];
         match space {
             Space::Input => chunk,
-            Space::Output => {
-                let vector = output.start + chunk;
-                match self.memory == Memory::Shared && input.contains(&vector) {
-                    true => vector - input.start,
-                    false => input.len() + chunk,
+            Space::Output if self.memory == Memory::Shared => {
+                let vector = spaces.output.start + chunk;
+                match spaces.input.contains(&vector) {
+                    true => vector - spaces.input.start,
+                    false => spaces.input.len() + chunk,
                 }
             }
-            Space::Scratch => input.len() + output.len() + chunk,
+            Space::Output => spaces.input.len() + chunk,
+            Space::Scratch => spaces.input.len() + spaces.output.len() + chunk,
         }
     }
 
@@ -225,7 +236,7 @@ impl<'a> Graph<'a> {
     /// Finds what comes before each touch in its lane.
     fn find_hazards(&mut self) -> Result<(), VerifyError> {
         let mut hazards = Vec::new();
-        let mut hazard_start = std::mem::take(&mut self.hazard_start);
+        let mut hazard_start = Vec::with_capacity(self.touch_count() + 1);
         for rank in 0..self.schedule.ranks() {
             let mut uses = Uses::new(self.places(rank));
             for lane in 0..self.first[rank].len() {
@@ -271,7 +282,7 @@ impl<'a> Graph<'a> {
                 continue;
             }
             let read = (0..src.count).map(|i| (place(src, i), i));
-            let read: std::collections::HashMap<_, _> = read.collect();
+            let read: HashMap<_, _> = read.collect();
             let clash = (0..dst.count).find(|&i| read.get(&place(dst, i)).is_some_and(|&j| j != i));
             if let Some(i) = clash {
                 return Err(VerifyError::Overlap {
@@ -367,7 +378,23 @@ impl<'a> Graph<'a> {
 
     /// The step that a touch is of.
     pub(super) fn step_of(&self, touch: usize) -> usize {
-        self.touches.partition_point(|&first| first <= touch) - 1
+        self.step_of[touch] as usize
+    }
+}
+
+/// A rank's memory: its input, its output, its scratch.
+struct Spaces {
+    input: Range<usize>,
+    output: Range<usize>,
+    end: usize,
+}
+
+impl Spaces {
+    fn new(s: &Schedule, rank: Rank) -> Self {
+        let input = s.collective.input_chunks(s.ranks(), s.chunks, rank);
+        let output = s.collective.output_chunks(s.ranks(), s.chunks, rank);
+        let end = input.len() + output.len() + s.programs[rank].scratch.len();
+        Self { input, output, end }
     }
 }
 

@@ -99,12 +99,10 @@ impl fmt::Debug for Verified {
 /// ranks / 64 where elements are reduced).
 pub fn verify(schedule: Schedule) -> Result<Verified, VerifyError> {
     shape::check(&schedule)?;
-    let apart = Graph::new(&schedule, Memory::Apart)?;
-    let order = apart.order()?;
-    race::check(&apart, &order)?;
-    let outcome = value::run(&apart, &order)?;
-
-    let in_place = match prove_in_place(&schedule, &outcome) {
+    let apart = Graph::new(&schedule)?;
+    let outcome = prove(&apart)?;
+    let shared = apart.in_place().and_then(|shared| agree(&shared, &outcome));
+    let in_place = match shared {
         Ok(()) => true,
         Err(_) if schedule.collective == Collective::AllToAll => false,
         Err(error) => return Err(error),
@@ -119,21 +117,21 @@ pub fn verify(schedule: Schedule) -> Result<Verified, VerifyError> {
     })))
 }
 
-fn prove_in_place(schedule: &Schedule, apart: &value::Outcome) -> Result<(), VerifyError> {
-    let graph = Graph::new(schedule, Memory::Shared)?;
+/// Proves the schedule in the graph's memory layout.
+fn prove(graph: &Graph<'_>) -> Result<value::Outcome, VerifyError> {
     let order = graph.order()?;
-    race::check(&graph, &order)?;
-    let shared = value::run(&graph, &order)?;
-    let differs = |(a, b): (&bool, &bool)| a != b;
-    match apart
-        .completes
-        .iter()
-        .zip(&shared.completes)
-        .position(differs)
-    {
+    race::check(graph, &order)?;
+    value::run(graph, &order)
+}
+
+/// Proves the schedule in place, and that reductions are complete in the same steps as out of place.
+fn agree(shared: &Graph<'_>, apart: &value::Outcome) -> Result<(), VerifyError> {
+    let outcome = prove(shared)?;
+    let mut pairs = apart.completes.iter().zip(&outcome.completes);
+    match pairs.position(|(a, b)| a != b) {
         None => Ok(()),
         Some(step) => Err(VerifyError::CompletionDiffers {
-            at: graph.site(step, 0),
+            at: shared.site(step, 0),
         }),
     }
 }

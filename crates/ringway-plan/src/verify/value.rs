@@ -1,6 +1,9 @@
 //! Symbolic execution: what every chunk holds, as the tree of reductions that made it.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
 
 use super::{
     error::VerifyError,
@@ -30,7 +33,30 @@ struct Values {
     words: usize,
     /// The vector's chunk of each reduction.
     chunk: Vec<u32>,
-    known: HashMap<(Value, Value), Value>,
+    known: HashMap<u64, Value, BuildHasherDefault<Mix>>,
+}
+
+/// A hasher for pairs of small numbers in one word. The default one guards against chosen keys, which can do no
+/// harm here, and is slower.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // The odd constant nearest to 2^64 divided by the golden ratio; folded, so that low bits depend on all.
+        let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
 }
 
 /// Two values that cannot be reduced.
@@ -48,7 +74,7 @@ impl Values {
             contributions: Vec::new(),
             words,
             chunk: Vec::new(),
-            known: HashMap::new(),
+            known: HashMap::default(),
         }
     }
 
@@ -93,7 +119,8 @@ impl Values {
     }
 
     fn reduce(&mut self, a: Value, b: Value) -> Result<Value, Clash> {
-        if let Some(&known) = self.known.get(&(a, b)) {
+        let key = u64::from(a) << 32 | u64::from(b);
+        if let Some(&known) = self.known.get(&key) {
             return Ok(known);
         }
         let (chunk, other) = (self.chunk(a), self.chunk(b));
@@ -111,7 +138,7 @@ impl Values {
         }
         let value = (self.ranks * self.chunks + self.chunk.len()) as Value;
         self.chunk.push(chunk as u32);
-        self.known.insert((a, b), value);
+        self.known.insert(key, value);
         Ok(value)
     }
 
