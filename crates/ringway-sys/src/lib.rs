@@ -9,6 +9,7 @@ mod memory;
 mod segment;
 mod shared;
 pub mod socket;
+mod staging;
 
 pub use cpu::{cpu_count, spin_hint, yield_now};
 pub use epoll::{Epoll, Interest, Signal, Timer};
@@ -17,3 +18,4 @@ pub use interfaces::{InterfaceAddress, interface_addresses};
 pub use memory::Memory;
 pub use segment::{Segment, SegmentError};
 pub use shared::{Shared32, Shared64};
+pub use staging::Staging;

@@ -73,6 +73,7 @@ mod header {
 #[derive(Debug)]
 pub struct HostSegment {
     segment: Arc<Segment>,
+    /// Each rank's bell, then each rank's bell for messages.
     bells: Vec<OwnedFd>,
     identity: HostIdentity,
     me: usize,
@@ -149,7 +150,9 @@ impl HostSegment {
             Shared32::at(memory, header::RANKS + 4 * local).store(rank);
         }
         Shared64::at(memory, header::MAGIC).store(MAGIC);
-        let bells = (0..ranks).map(|_| new_bell()).collect::<Result<_, _>>()?;
+        let bells = (0..2 * ranks)
+            .map(|_| new_bell())
+            .collect::<Result<_, _>>()?;
         Ok(Arc::new(Self::assemble(segment, bells, identity, 0, plan)))
     }
 
@@ -169,7 +172,7 @@ impl HostSegment {
         let bells: Vec<_> = descriptors.collect();
         let ranks = identity.ranks.len();
         let plan = check_header(segment.memory(), &identity)?;
-        expect("bells", ranks, bells.len())?;
+        expect("bells", 2 * ranks, bells.len())?;
         if me >= ranks {
             return Err(ShmError::Header {
                 field: "local rank",
@@ -351,6 +354,23 @@ impl HostSegment {
     pub fn hush(&self) {
         // Fails only when nobody rang.
         let _ = rustix::io::read(&self.bells[self.me], &mut [0u8; 8]);
+    }
+
+    /// A descriptor (eventfd) of a rank's, readable once another rank rang it for messages. Apart from
+    /// [`HostSegment::bell`], so that two sleepers of a rank never hush each other's ring.
+    pub(super) fn message_bell(&self, local: usize) -> BorrowedFd<'_> {
+        self.bell(self.plan.ranks + local)
+    }
+
+    /// Makes a rank's [`HostSegment::message_bell`] readable.
+    pub(super) fn ring_messages(&self, local: usize) {
+        self.ring(self.plan.ranks + local);
+    }
+
+    /// Makes this rank's own message bell unreadable again.
+    pub(super) fn hush_messages(&self) {
+        // Fails only when nobody rang.
+        let _ = rustix::io::read(self.message_bell(self.me), &mut [0u8; 8]);
     }
 
     /// Bytes that this rank has allocated in its areas: control, staging and arena.

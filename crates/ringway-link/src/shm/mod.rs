@@ -1,14 +1,16 @@
 //! Shared memory between the ranks of a host.
 //!
 //! [`HostSegment`] is the memory, [`Offer`] and [`fetch`] bring it from the rank that makes it to the others,
-//! [`Arena`] allocates in it.
+//! [`Arena`] allocates in it, [`SlotTransport`] moves messages through it.
 
 mod arena;
 mod error;
 mod handover;
 mod host;
+mod slots;
 
 pub use arena::{Arena, ArenaBlock, ArenaError};
 pub use error::ShmError;
 pub use handover::{Offer, fetch};
 pub use host::{HostIdentity, HostSegment, SegmentSizes};
+pub use slots::{Geometry, SlotOptions, SlotTransport};
