@@ -27,6 +27,9 @@ mod error;
 mod group;
 mod request;
 pub mod settings;
+mod start;
+#[cfg(test)]
+mod tests;
 
 mod work;
 

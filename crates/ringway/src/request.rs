@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn sizes_are_checked() {
-        let request = |c, input, output| {
+        let request = |c, input: usize, output: usize| {
             Request::new(c, DataType::F32, memory(input * 4), memory(output * 4))
                 .reduce_op(ReduceOp::Sum)
                 .check(1, 3)

@@ -57,7 +57,7 @@ impl Driver {
             Ok(()) if op.is_done() => self.finish(op),
             Ok(()) => self.ops.push(op),
             Err(error) => {
-                self.troubles.push(Trouble::Lost(error));
+                self.trouble(error);
                 self.ops.push(op);
             }
         }
@@ -82,7 +82,7 @@ impl Driver {
         };
         let at = self.ops.iter().position(|op| op.is_for(group, number));
         match (event, at) {
-            (Event::Lost { error, .. }, _) => self.troubles.push(Trouble::Lost(error)),
+            (Event::Lost { error, .. }, _) => self.trouble(error),
             (Event::Mismatch { peer, .. }, Some(at)) => {
                 let task = self.ops[at].task.clone();
                 self.troubles.push(Trouble::Mismatch { peer, task });
@@ -107,7 +107,14 @@ impl Driver {
                 self.finish(op);
             }
             Ok(()) => {}
-            Err(error) => self.troubles.push(Trouble::Lost(error)),
+            Err(error) => self.trouble(error),
+        }
+    }
+
+    /// A rank that left in good order is none: whether it was still needed, whoever waits for it will see.
+    fn trouble(&mut self, error: LinkError) {
+        if !matches!(error, LinkError::Left { .. }) {
+            self.troubles.push(Trouble::Lost(error));
         }
     }
 

@@ -1,11 +1,14 @@
 //! What the engine does when an operation cannot end: it tells the control plane, and the caller by name.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringway_link::LinkError;
 
 use super::{Driver, Engine, Task, driver::Trouble, lock};
 use crate::{Descriptor, Error, control::Cause};
+
+/// How long what a rank sent before it left may take to arrive.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 impl Engine {
     /// Ends `task` with the job's failure, or with its own if its deadline has passed. Its memory is not
@@ -84,17 +87,19 @@ impl Engine {
         }
     }
 
-    /// Ranks that have left while an operation here still waits for them.
-    pub(super) fn look_for_leavers(&self, driver: &mut Driver) {
+    /// A rank that has left in good order while an operation here still waits for it. What it sent before it left
+    /// may still be on its way: only after a while without progress is it a failure.
+    pub(super) fn look_for_leavers(&self, driver: &mut Driver, idle: Duration) {
+        if idle < LAST_WORDS {
+            return;
+        }
         let left = driver
             .ops()
             .flat_map(|op| op.waiting_for())
             .map(|(peer, _)| peer)
             .find(|&peer| self.control.has_left(peer));
         if let Some(peer) = left {
-            driver
-                .troubles
-                .push(Trouble::Lost(LinkError::Left { peer }));
+            driver.troubles.push(Trouble::Lost(LinkError::Left { peer }));
         }
     }
 
@@ -108,7 +113,7 @@ impl Engine {
     /// What a peer calls; it tells when it sees the mismatch, which is at the same time.
     fn ask_descriptor(&self, peer: usize, group: u64, number: u32) -> Option<Descriptor> {
         let key = mismatch_key(peer, group, number);
-        let deadline = Instant::now() + std::time::Duration::from_millis(500);
+        let deadline = Instant::now() + Duration::from_millis(500);
         let bytes = self.world.store.get(&key, deadline).ok()?;
         Descriptor::decode(bytes.as_slice().try_into().ok()?)
     }

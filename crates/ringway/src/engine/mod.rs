@@ -196,8 +196,8 @@ impl Engine {
                 self.settle(driver);
                 continue;
             }
-            let idle = *idle_since.get_or_insert(now);
-            if now - idle < self.spin {
+            let idle_for = now - *idle_since.get_or_insert(now);
+            if idle_for < self.spin {
                 drop(driver);
                 if self.crowded {
                     ringway_sys::yield_now()
@@ -207,13 +207,16 @@ impl Engine {
                 continue;
             }
             let until = limit.map_or(task.deadline, |limit| limit.min(task.deadline));
-            self.nap(driver, until.saturating_duration_since(now));
+            self.nap(driver, until.saturating_duration_since(now), idle_for);
         }
     }
 
     /// Sleeps until something may have happened. The driver is free meanwhile.
-    fn nap<'a>(&'a self, mut driver: MutexGuard<'a, Driver>, longest: Duration) {
-        self.look_for_leavers(&mut driver);
+    fn nap<'a>(&'a self, mut driver: MutexGuard<'a, Driver>, longest: Duration, idle: Duration) {
+        self.look_for_leavers(&mut driver, idle);
+        if !driver.troubles.is_empty() {
+            return self.settle(driver);
+        }
         if driver.transport.arm() {
             self.note_activity(&driver);
             drop(driver);

@@ -101,8 +101,8 @@ fn run(engine: &Engine) {
             engine.settle(driver);
             continue;
         }
-        let idle = *idle_since.get_or_insert(now);
-        if now - idle < engine.spin {
+        let idle_for = now - *idle_since.get_or_insert(now);
+        if idle_for < engine.spin {
             drop(driver);
             if engine.crowded {
                 ringway_sys::yield_now()
@@ -111,7 +111,7 @@ fn run(engine: &Engine) {
             }
         } else {
             let deadline = tasks.iter().map(|task| task.deadline).min().unwrap_or(now);
-            engine.nap(driver, deadline.saturating_duration_since(now));
+            engine.nap(driver, deadline.saturating_duration_since(now), idle_for);
         }
     }
 }

@@ -1,0 +1,323 @@
+//! The engine's promises, over the loopback transport: ranks are threads of this process.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Condvar, Mutex},
+    time::{Duration, Instant},
+};
+
+use ringway_link::{Loopback, LoopbackOptions};
+
+use crate::{
+    Algorithm, AllReduce, Collective, Communicator, Error, Memory, ReduceOp, Request,
+    bootstrap::{self, Launch, Launcher, Rendezvous, Store, StoreError},
+    buffer::{exclusive, shared},
+    control::Control,
+    settings::{Settings, Source},
+    start::assemble,
+};
+
+/// A store in this process.
+#[derive(Default)]
+struct Shelf {
+    values: Mutex<HashMap<String, Vec<u8>>>,
+    changed: Condvar,
+}
+
+impl Store for Shelf {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.values.lock().unwrap().insert(key.to_owned(), value.to_owned());
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>, StoreError> {
+        let mut values = self.values.lock().unwrap();
+        loop {
+            if let Some(value) = values.get(key) {
+                return Ok(value.clone());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(StoreError::Absent { key: key.to_owned(), waited: left });
+            }
+            values = self.changed.wait_timeout(values, left).unwrap().0;
+        }
+    }
+
+    fn describe(&self) -> String {
+        "a shelf in this process".to_owned()
+    }
+}
+
+/// Runs `body` as every rank of a world of `ranks`, each on a thread.
+fn world<R: Send>(
+    ranks: usize,
+    settings: &[(&str, &str)],
+    body: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
+    let shelf: Arc<dyn Store> = Arc::new(Shelf::default());
+    let options = LoopbackOptions { slice_bytes: 4096, ..LoopbackOptions::default() };
+    let endpoints = Loopback::world(ranks, options).unwrap();
+    std::thread::scope(|scope| {
+        let run = |(rank, endpoint): (usize, Loopback)| {
+            let (body, shelf) = (&body, shelf.clone());
+            scope.spawn(move || {
+                let mut chosen = Settings::default();
+                for (name, value) in settings {
+                    chosen.set(name, value, Source::Flag { name: (*name).to_owned() }).unwrap();
+                }
+                let launch = Launch {
+                    launcher: Launcher::Caller,
+                    rank,
+                    size: ranks,
+                    local_rank: None,
+                    job: "engine tests".to_owned(),
+                    rendezvous: Rendezvous::Store(shelf),
+                };
+                let world = bootstrap::join(&chosen, &launch).unwrap();
+                let control = Arc::new(Control::start(&world, &chosen).unwrap());
+                body(assemble(world, control, chosen, Box::new(endpoint), None).unwrap())
+            })
+        };
+        let threads: Vec<_> = endpoints.into_iter().enumerate().map(run).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+/// Element `i` of what `rank` brings.
+fn brought(rank: usize, i: usize) -> u32 {
+    (rank as u32 + 1) * 1000 + (i % 997) as u32
+}
+
+fn vector(rank: usize, len: usize) -> Vec<u32> {
+    (0..len).map(|i| brought(rank, i)).collect()
+}
+
+fn summed(ranks: usize, i: usize) -> u32 {
+    (0..ranks).map(|r| brought(r, i)).sum()
+}
+
+/// Runs one collective by one algorithm on every rank, out of place and in place, and checks all of it.
+fn check(comm: &Communicator, collective: Collective, algorithm: Algorithm, part: usize) {
+    let (n, me) = (comm.size(), comm.rank());
+    let len = if collective.has_parts() { part * n } else { part };
+    let ins = collective.input_chunks(n, n, me);
+    let outs = collective.output_chunks(n, n, me);
+    let elements = |chunks: std::ops::Range<usize>| match collective.has_parts() {
+        true => chunks.start * part..chunks.end * part,
+        false if chunks.is_empty() => 0..0,
+        false => 0..len,
+    };
+    let (ins, outs) = (elements(ins), elements(outs));
+    let expected: Vec<u32> = outs
+        .clone()
+        .map(|i| match collective {
+            Collective::AllReduce | Collective::Reduce { .. } | Collective::ReduceScatter => {
+                summed(n, i)
+            }
+            Collective::AllGather | Collective::Gather { .. } => brought(i / part, i),
+            Collective::AllToAll => brought(i / part, me * part + i % part),
+            Collective::Broadcast { root } | Collective::Scatter { root } => brought(root, i),
+            Collective::Barrier => unreachable!(),
+        })
+        .collect();
+    let input: Vec<u32> = ins.clone().map(|i| brought(me, i)).collect();
+    let request = |input: Memory, output: Memory| {
+        let op = collective.reduces().then_some(ReduceOp::Sum);
+        let request = Request::new(collective, u32::DTYPE, input, output).algorithm(algorithm);
+        op.map_or_else(|| request.clone(), |op| request.clone().reduce_op(op))
+    };
+    use ringway_kernels::Element as _;
+
+    let mut output = vec![0; expected.len()];
+    comm.run(request(shared(&input), exclusive(&mut output))).unwrap();
+    assert_eq!(output, expected, "{collective} by {algorithm}, out of place, rank {me} of {n}");
+    assert!(input.iter().zip(ins.clone()).all(|(&x, i)| x == brought(me, i)), "input was written");
+
+    if collective != Collective::AllToAll {
+        let mut both = vec![0; ins.end.max(outs.end)];
+        both[ins.clone()].copy_from_slice(&input);
+        let memory = exclusive(&mut both);
+        let at = |r: &std::ops::Range<usize>| memory.slice(r.start * 4..r.end * 4);
+        comm.run(request(at(&ins), at(&outs))).unwrap();
+        assert_eq!(both[outs], expected, "{collective} by {algorithm}, in place, rank {me} of {n}");
+    }
+}
+
+#[test]
+fn every_collective_by_every_algorithm() {
+    for ranks in [1, 2, 3, 4, 5, 7, 8, 9] {
+        world(ranks, &[], |comm| {
+            for collective in Collective::all(ranks / 2) {
+                if collective == Collective::Barrier {
+                    continue;
+                }
+                for algorithm in Algorithm::ALL.into_iter().filter(|a| a.supports(collective)) {
+                    for part in [1, 3, 64, 3001] {
+                        check(&comm, collective, algorithm, part);
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn asynchronous_operations_overlap_and_give_their_buffers_back() {
+    let ranks = 3;
+    let results = world(ranks, &[], |comm| {
+        let me = comm.rank();
+        let pending: Vec<_> = (0..20)
+            .map(|k| {
+                let call = AllReduce::new(vector(me, 100 * k + 1)).priority((k % 4) as u8);
+                comm.start(call).unwrap()
+            })
+            .collect();
+        // A blocking call overtakes them.
+        comm.barrier().unwrap();
+        let mut borrowed = vector(me, 5000);
+        comm.scope(|scope| scope.start(AllReduce::new(&mut borrowed)).map(drop)).unwrap();
+        let owned: Vec<Vec<u32>> = pending.into_iter().map(|p| p.wait().unwrap()).collect();
+        (owned, borrowed)
+    });
+    for (owned, borrowed) in results {
+        for buffer in owned.iter().chain([&borrowed]) {
+            assert!(buffer.iter().enumerate().all(|(i, &x)| x == summed(ranks, i)));
+        }
+    }
+}
+
+#[test]
+fn asynchronous_work_ends_without_anybody_waiting() {
+    let ended = world(2, &[], |comm| {
+        let pending = comm.start(AllReduce::new(vector(comm.rank(), 9000))).unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        while !pending.is_done() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        pending.is_done()
+    });
+    assert_eq!(ended, [true, true]);
+}
+
+#[test]
+fn groups_of_a_split_work_side_by_side() {
+    world(5, &[], |comm| {
+        let me = comm.rank();
+        let color = if me == 4 { None } else { Some((me % 2) as u32) };
+        let group = comm.split(color, -(me as i64)).unwrap();
+        let Some(group) = group else { return assert_eq!(me, 4) };
+        // Higher ranks have lower keys.
+        assert_eq!(group.members(), if me % 2 == 0 { [2, 0] } else { [3, 1] });
+        let mut x = [me as u32];
+        group.all_reduce(&mut x, ReduceOp::Sum).unwrap();
+        assert_eq!(x[0], if me % 2 == 0 { 2 } else { 4 });
+    });
+}
+
+#[test]
+fn messages_between_two_match_by_tag() {
+    world(3, &[], |comm| {
+        let (me, n) = (comm.rank(), comm.size());
+        let (next, before) = ((me + 1) % n, (me + n - 1) % n);
+        let (small, large) = (vector(me, 7), vector(me, 40_000));
+        let (mut a, mut b) = (vec![0_u32; 7], vec![0_u32; 40_000]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                comm.send(&large, next, 1).unwrap();
+                comm.send(&small, next, 2).unwrap();
+            });
+            // The other way round.
+            let late = scope.spawn(|| comm.recv(&mut a, before, 2).unwrap());
+            comm.recv(&mut b, before, 1).unwrap();
+            late.join().unwrap();
+        });
+        assert_eq!(a, vector(before, 7));
+        assert_eq!(b, vector(before, 40_000));
+        assert!(matches!(comm.send(&small, me, 0), Err(Error::Argument(_))));
+    });
+}
+
+#[test]
+fn parts_of_different_length() {
+    world(4, &[], |comm| {
+        let (me, n) = (comm.rank(), comm.size());
+        let counts: Vec<usize> = (0..n).map(|r| r * 3 % 7).collect();
+        let total: usize = counts.iter().sum();
+        let mut gathered = vec![0; total];
+        comm.all_gather_v(&vector(me, counts[me]), &mut gathered, &counts).unwrap();
+        let expected: Vec<u32> = (0..n).flat_map(|r| vector(r, counts[r])).collect();
+        assert_eq!(gathered, expected);
+        let mut part = vec![0; counts[me]];
+        comm.reduce_scatter_v(&vector(me, total), &mut part, &counts, ReduceOp::Sum).unwrap();
+        let start: usize = counts[..me].iter().sum();
+        assert!(part.iter().enumerate().all(|(i, &x)| x == summed(n, start + i)));
+        // Rank r sends r + p elements to rank p.
+        let send: Vec<usize> = (0..n).map(|p| me + p).collect();
+        let mut got = vec![0; send.iter().sum()];
+        comm.all_to_all_v(&vec![me as u32; got.len()], &send, &mut got, &send).unwrap();
+        let expected: Vec<u32> = (0..n).flat_map(|r| vec![r as u32; me + r]).collect();
+        assert_eq!(got, expected);
+        for root in 0..n {
+            let mut all = vec![0; if me == root { total } else { 0 }];
+            comm.gather_v(&vector(me, counts[me]), &mut all, &counts, root).unwrap();
+            let mut mine = vec![0; counts[me]];
+            comm.scatter_v(&all, &mut mine, &counts, root).unwrap();
+            assert_eq!(mine, vector(me, counts[me]));
+        }
+    });
+}
+
+#[test]
+fn averages_divide_once() {
+    world(4, &[], |comm| {
+        for algorithm in Algorithm::ALL.into_iter().filter(|a| a.supports(Collective::AllReduce)) {
+            let mut x = vec![comm.rank() as f32 + 0.5; 1000];
+            let memory = exclusive(&mut x);
+            let request = Request::new(Collective::AllReduce, crate::DataType::F32, memory, memory);
+            comm.run(request.reduce_op(ReduceOp::Average).algorithm(algorithm)).unwrap();
+            assert!(x.iter().all(|&v| v == 2.0), "{algorithm}: {}", x[0]);
+        }
+    });
+}
+
+#[test]
+fn different_calls_are_an_error_that_says_both_sides() {
+    let errors = world(2, &[("timeout", "20s")], |comm| {
+        let mut x = vec![0_f32; 10 + comm.rank()];
+        comm.all_reduce(&mut x, ReduceOp::Sum).unwrap_err().to_string()
+    });
+    for (me, error) in errors.iter().enumerate() {
+        assert!(error.contains("of 10 f32") && error.contains("of 11 f32"), "rank {me}: {error}");
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_call_is_a_timeout_that_names_it() {
+    let errors = world(3, &[("timeout", "300ms")], |comm| {
+        if comm.rank() == 1 {
+            std::thread::sleep(Duration::from_secs(1));
+            return None;
+        }
+        let began = Instant::now();
+        let error = comm.barrier().unwrap_err().to_string();
+        assert!(began.elapsed() < Duration::from_secs(2));
+        Some(error)
+    });
+    for error in errors.into_iter().flatten() {
+        assert!(error.contains("rank 1") && error.contains("barrier"), "{error}");
+    }
+}
+
+#[test]
+fn wrong_arguments_leave_the_communicator_usable() {
+    world(2, &[], |comm| {
+        let mut out = vec![0_u32; 5];
+        let error = comm.all_gather(&[1_u32, 2], &mut out).unwrap_err();
+        assert!(matches!(error, Error::Argument(_)), "{error}");
+        let error = comm.all_reduce(&mut [1.0_f32], ReduceOp::Xor).unwrap_err();
+        assert!(error.to_string().contains("integers"), "{error}");
+        comm.barrier().unwrap();
+    });
+}
