@@ -205,7 +205,7 @@ impl fmt::Display for Span {
         };
         match self.count {
             1 => write!(f, "{space}[{}]", self.chunk),
-            _ => write!(f, "{space}[{}..{}]", self.chunk, self.chunk + self.count),
+            _ => write!(f, "{space}[{}..{}]", self.chunk, self.chunk.saturating_add(self.count)),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Every collective, with every algorithm that does it, verifies for any number of ranks and shape of hosts.
 
-use ringway_plan::{Algorithm, Collective, Topology, Verified, generate, verify};
+use ringway_plan::{
+    Algorithm, Collective, GenerateError, Op, Topology, Verified, generate, verify,
+};
 
 fn verified(collective: Collective, algorithm: Algorithm, topology: &Topology) -> Verified {
     let fail = |error: &dyn std::error::Error| -> ! {
@@ -57,4 +59,141 @@ fn every_algorithm_verifies_on_many_ranks() {
         check_all(n, &Topology::single_host(n));
         check_all(n, &Topology::uniform(n / 8, 8));
     }
+}
+
+#[test]
+fn every_parameter_verifies() {
+    for n in [2, 7, 12] {
+        for parameter in 1..=n + 1 {
+            let topology = Topology::uniform(n, 1)
+                .with_channels(parameter)
+                .with_group(parameter)
+                .with_torus_width(parameter);
+            check_all(n, &topology);
+        }
+    }
+}
+
+/// The bytes, in vectors, that `rank` sends to ranks of other hosts, and those it sends in all.
+fn sent(schedule: &Verified, rank: usize, host: impl Fn(usize) -> usize) -> (f64, f64) {
+    let steps = schedule.programs[rank].lanes.iter().flat_map(|l| &l.steps);
+    let mut sums = (0.0, 0.0);
+    for step in steps {
+        if let Op::Send { peer, src } = step.op {
+            let bytes = src.count as f64 / schedule.chunks as f64;
+            sums.1 += bytes;
+            sums.0 += if host(peer) == host(rank) { 0.0 } else { bytes };
+        }
+    }
+    sums
+}
+
+#[test]
+fn rings_and_direct_send_the_fewest_bytes() {
+    for algorithm in [
+        Algorithm::Ring,
+        Algorithm::Direct,
+        Algorithm::Torus,
+        Algorithm::HalvingDoubling,
+    ] {
+        let schedule = verified(Collective::AllReduce, algorithm, &Topology::single_host(16));
+        for rank in 0..16 {
+            let (_, all) = sent(&schedule, rank, |_| 0);
+            assert!(
+                (all - 2.0 * 15.0 / 16.0).abs() < 1e-9,
+                "{algorithm} rank {rank}: {all}"
+            );
+        }
+    }
+}
+
+#[test]
+fn in_a_double_tree_no_rank_forwards_both_halves() {
+    for n in [7, 8, 31, 32] {
+        let schedule = verified(
+            Collective::AllReduce,
+            Algorithm::DoubleTree,
+            &Topology::single_host(n),
+        );
+        for rank in 0..n {
+            let lanes = &schedule.programs[rank].lanes;
+            let reduces = |l: &&ringway_plan::Lane| {
+                l.steps
+                    .iter()
+                    .any(|s| matches!(s.op, Op::RecvReduce { .. }))
+            };
+            assert!(
+                lanes.iter().filter(reduces).count() <= 1,
+                "{n} ranks, rank {rank}"
+            );
+        }
+    }
+}
+
+#[test]
+fn hierarchies_use_every_member_between_hosts_and_cross_little() {
+    let host = |r: usize| r / 4;
+    let topology = Topology::uniform(3, 4);
+    let schedule = verified(Collective::AllReduce, Algorithm::Hierarchical, &topology);
+    for rank in 0..12 {
+        // A ring of three hosts on a quarter of the vector.
+        let (crossing, _) = sent(&schedule, rank, host);
+        assert!(
+            (crossing - 2.0 * 2.0 / 3.0 / 4.0).abs() < 1e-9,
+            "rank {rank}: {crossing}"
+        );
+    }
+    for algorithm in [
+        Algorithm::Tree,
+        Algorithm::Ring,
+        Algorithm::DoubleTree,
+        Algorithm::Hierarchical,
+    ] {
+        let schedule = verified(Collective::Broadcast { root: 5 }, algorithm, &topology);
+        let crossing: f64 = (0..12).map(|r| sent(&schedule, r, host).0).sum();
+        let bound = if algorithm == Algorithm::Ring {
+            3.0
+        } else {
+            2.0
+        };
+        assert!(crossing <= bound + 1e-9, "{algorithm}: {crossing}");
+    }
+}
+
+#[test]
+fn rings_keep_little_scratch() {
+    let ring = verified(
+        Collective::ReduceScatter,
+        Algorithm::Ring,
+        &Topology::single_host(16),
+    );
+    assert!(ring.programs.iter().all(|p| p.scratch.len() <= 2));
+}
+
+#[test]
+fn wrong_requests_name_the_remedy() {
+    let two = Topology::single_host(2);
+    let error = generate(Collective::AllToAll, Algorithm::Ring, &two).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "algorithm ring does not do all_to_all; choose one of direct"
+    );
+    let root = generate(Collective::Reduce { root: 2 }, Algorithm::Tree, &two).unwrap_err();
+    assert!(
+        matches!(
+            root,
+            GenerateError::Root {
+                root: 2,
+                ranks: 2,
+                ..
+            }
+        ),
+        "{root}"
+    );
+    let none = generate(
+        Collective::Barrier,
+        Algorithm::Direct,
+        &Topology::new(vec![]),
+    );
+    assert_eq!(none, Err(GenerateError::NoRanks));
 }

@@ -31,9 +31,13 @@
 //! An in-place all_to_all would need a copy of its input, which would tax those who do not need it; so it
 //! is the one collective that may verify out of place only, see [`Verified::in_place`].
 
+mod barrier;
 mod error;
 mod graph;
+mod hazard;
+mod order;
 mod race;
+mod run;
 mod shape;
 mod value;
 
@@ -118,14 +122,14 @@ pub fn verify(schedule: Schedule) -> Result<Verified, VerifyError> {
 }
 
 /// Proves the schedule in the graph's memory layout.
-fn prove(graph: &Graph<'_>) -> Result<value::Outcome, VerifyError> {
+fn prove(graph: &Graph<'_>) -> Result<run::Outcome, VerifyError> {
     let order = graph.order()?;
     race::check(graph, &order)?;
-    value::run(graph, &order)
+    run::run(graph, &order)
 }
 
 /// Proves the schedule in place, and that reductions are complete in the same steps as out of place.
-fn agree(shared: &Graph<'_>, apart: &value::Outcome) -> Result<(), VerifyError> {
+fn agree(shared: &Graph<'_>, apart: &run::Outcome) -> Result<(), VerifyError> {
     let outcome = prove(shared)?;
     let mut pairs = apart.completes.iter().zip(&outcome.completes);
     match pairs.position(|(a, b)| a != b) {

@@ -2,9 +2,10 @@
 
 use super::{
     error::VerifyError,
-    graph::{Graph, NONE, Order},
+    graph::{Graph, NONE},
+    order::Order,
 };
-use crate::schedule::{Op, Rank};
+use crate::schedule::{Op, Rank, Span};
 
 /// A touch of a place in memory.
 #[derive(Clone, Copy)]
@@ -73,6 +74,11 @@ fn accesses(
     let mut all = Vec::new();
     for step in steps {
         let op = graph.step(step).op;
+        let base = |s: Span| graph.place(rank, s.space, s.chunk);
+        // A copy of memory to itself does nothing.
+        if matches!(op, Op::Copy { src, dst } if base(src) == base(dst)) {
+            continue;
+        }
         let reads = op.reads().map(|s| (s, false));
         for (span, write) in reads.chain(op.writes().map(|s| (s, true))) {
             for (i, touch) in graph.touches(step).enumerate().take(span.count) {
@@ -94,9 +100,7 @@ fn site(graph: &Graph<'_>, access: &Access) -> Box<super::Site> {
     let op = graph.step(access.step).op;
     let i = access.touch - graph.touches(access.step).start;
     let rank = graph.rank(access.step);
-    let here = |span: &crate::schedule::Span| {
-        graph.place(rank, span.space, span.chunk + i) == access.place
-    };
+    let here = |span: &Span| graph.place(rank, span.space, span.chunk + i) == access.place;
     let span = match access.write {
         true => op.writes(),
         false => op.reads().find(here),

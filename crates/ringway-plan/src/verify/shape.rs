@@ -3,6 +3,9 @@
 use super::error::{Site, VerifyError};
 use crate::schedule::{Collective, Op, Rank, Schedule, Space, Span, StepRef};
 
+/// The most inputs that are told apart: chunks of all ranks. Four thousand ranks in a ring have a quarter of it.
+const MOST_VALUES: usize = 1 << 26;
+
 /// Whether each rank has a part of the vector.
 pub(super) const fn parted(collective: Collective) -> bool {
     !matches!(
@@ -135,6 +138,11 @@ fn whole(schedule: &Schedule) -> Result<(), String> {
     }
     if chunks == 0 || (parted(schedule.collective) && !chunks.is_multiple_of(n)) {
         return Err("expected at least one chunk, and a multiple of the number of ranks where ranks have parts".to_owned());
+    }
+    if n.saturating_mul(chunks) > MOST_VALUES {
+        return Err(format!(
+            "expected at most {MOST_VALUES} chunks of all ranks together"
+        ));
     }
     if let Some(root) = schedule.collective.root().filter(|&root| root >= n) {
         return Err(format!(

@@ -5,8 +5,8 @@ mod brute;
 use brute::{Mode, Random};
 use proptest::prelude::*;
 use ringway_plan::{
-    Algorithm, Collective, Op, Order, Schedule, Space, Span, Step, Topology, VerifyError, generate,
-    verify,
+    Algorithm, Collective, Lane, Op, Order, Program, Schedule, Space, Span, Step, StepRef,
+    Topology, VerifyError, generate, verify,
 };
 
 fn schedule(collective: Collective, algorithm: Algorithm, topology: &Topology) -> Schedule {
@@ -429,5 +429,69 @@ proptest! {
                 prop_assert!(outcome.is_ok(), "{mode:?} in place {in_place}: {outcome:?}\n{}", verified.table());
             }
         }
+    }
+
+    /// Nonsense is refused, never a panic.
+    #[test]
+    fn nonsense_is_refused(seed in any::<u64>(), ranks in 1_usize..4) {
+        let mut random = Random(seed);
+        let collective = Collective::all(random.below(ranks))[random.below(9)];
+        let chunks = [0, 1, 2, ranks, 2 * ranks, usize::MAX][random.below(6)];
+        let program = |_| nonsense(&mut random, ranks);
+        let programs = (0..ranks).map(program).collect();
+        let schedule = Schedule { collective, algorithm: String::new(), chunks, programs };
+        let table = schedule.table();
+        if let Err(error) = verify(schedule) {
+            prop_assert!(!error.to_string().is_empty(), "{}", table);
+        }
+    }
+}
+
+fn nonsense(random: &mut Random, ranks: usize) -> Program {
+    let number = |random: &mut Random| match random.below(12) {
+        0 => usize::MAX,
+        1 => usize::MAX / 2 + 1,
+        _ => random.below(3),
+    };
+    let span = |random: &mut Random| {
+        let space = [Space::Input, Space::Output, Space::Scratch][random.below(3)];
+        Span {
+            space,
+            chunk: number(random),
+            count: number(random),
+        }
+    };
+    let mut lanes = Vec::new();
+    for _ in 0..random.below(3) {
+        let mut lane = Lane::default();
+        for _ in 0..random.below(4) {
+            let (peer, order) = (random.below(ranks + 1), Order::LocalFirst);
+            let (a, b, dst) = (span(random), span(random), span(random));
+            let op = match random.below(5) {
+                0 => Op::Copy { src: a, dst },
+                1 => Op::Recv { peer, dst },
+                2 => Op::RecvReduce {
+                    peer,
+                    own: a,
+                    dst,
+                    order,
+                },
+                3 => Op::Reduce { a, b, dst },
+                _ => Op::Send { peer, src: a },
+            };
+            let after = (0..random.below(2)).map(|_| StepRef {
+                lane: number(random),
+                step: number(random),
+            });
+            lane.steps.push(Step {
+                op,
+                after: after.collect(),
+            });
+        }
+        lanes.push(lane);
+    }
+    Program {
+        scratch: vec![0; random.below(3)],
+        lanes,
     }
 }
