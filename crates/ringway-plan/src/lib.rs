@@ -5,16 +5,19 @@
 #![forbid(unsafe_code)]
 
 mod algorithm;
+mod cost;
 mod data;
 mod executor;
 mod generate;
 mod layout;
 pub mod mapped;
 mod schedule;
+mod select;
 mod table;
 mod verify;
 
 pub use algorithm::Algorithm;
+pub use cost::{Cost, Link, Machine, estimate, predict};
 pub use data::{DataType, ReduceOp, UnknownName};
 pub use executor::{Action, ActionId, Executor, Pending, Place, WINDOW};
 pub use generate::{GenerateError, Topology, generate};
@@ -22,4 +25,5 @@ pub use layout::{Layout, cut};
 pub use schedule::{
     Collective, Lane, Op, Order, Program, Rank, Schedule, Space, Span, Step, StepRef,
 };
+pub use select::{BadOverrides, Choice, Overrides, choose};
 pub use verify::{Memory, Site, Verified, VerifyError, verify};

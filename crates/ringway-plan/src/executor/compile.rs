@@ -115,6 +115,9 @@ pub(super) struct Program {
     pub(super) queues: Vec<Queue>,
     pub(super) senders: usize,
     pub(super) receivers: usize,
+    /// The queues of messages as the program comes to them, those that send first. Generators let ranks begin with
+    /// different peers, so that they do not all send to one at a time.
+    pub(super) begin: Vec<u32>,
     pub(super) deps: Vec<Dep>,
     pub(super) wakes: Vec<u32>,
     pub(super) slices: u64,
@@ -154,6 +157,7 @@ impl Program {
             queues: Vec::new(),
             senders: 0,
             receivers: 0,
+            begin: Vec::new(),
             deps: Vec::new(),
             wakes: Vec::new(),
             slices: 0,
@@ -192,6 +196,12 @@ impl Program {
             program.slices += u64::from(first);
         }
         program.connect(&sizes, &numbers);
+        let senders = program.senders as u32;
+        program.begin = (0..senders + program.receivers as u32).collect();
+        let steps = |&q: &u32| program.queues[q as usize].steps.start as usize;
+        program
+            .begin
+            .sort_by_key(|q| (*q >= senders, program.source[steps(q)].0));
         program
     }
 

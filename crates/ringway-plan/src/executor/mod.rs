@@ -114,7 +114,7 @@ impl Executor {
         self.starting.clear();
         self.working.clear();
         let messages = self.program.senders + self.program.receivers;
-        self.starting.extend(0..messages as u32);
+        self.starting.extend(&self.program.begin);
         self.working
             .extend(messages as u32..self.initial.len() as u32);
     }

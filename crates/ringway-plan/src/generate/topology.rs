@@ -96,7 +96,7 @@ impl Topology {
 
     /// Width and height of the grid: as wide as the hosts where these are equal, else as square as divides
     /// the number of ranks, else as square as fits.
-    pub(super) fn grid(&self) -> (usize, usize) {
+    pub(crate) fn grid(&self) -> (usize, usize) {
         let n = self.ranks();
         let hosts = self.hosts();
         let per_host = hosts[0].len();

@@ -173,7 +173,7 @@ fn parts_of_different_sizes() {
             let gathers = collective == Collective::AllGather;
             let layouts: Vec<Layout> = (0..n)
                 .map(|r| match gathers {
-                    true => Layout::uneven(vec![0..part(r)], ends(&part)),
+                    true => Layout::uneven(std::iter::once(0..part(r)).collect(), ends(&part)),
                     false => Layout::uneven(
                         ends(&|to| part(r + 2 * to)),
                         ends(&|from| part(from + 2 * r)),
