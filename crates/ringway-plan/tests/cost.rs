@@ -1,6 +1,6 @@
 //! The cost model: against the formulas of the literature, its closed forms against its run, and choices.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringway_plan::{
     Algorithm, Collective, Cost, Link, Machine, Topology, Verified, choose, estimate, generate,
@@ -214,6 +214,60 @@ fn closed_forms_agree_with_the_run() {
     }
     ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
     let last = ratios.last().unwrap();
+    assert!(last.0 < 2.5, "{last:?}");
+    let most = &ratios[ratios.len() * 9 / 10];
+    assert!(most.0 < 1.4, "{most:?}");
+}
+
+#[test]
+fn the_choice_costs_little_more_than_the_best() {
+    for topology in topologies() {
+        for collective in Collective::all(0) {
+            let does = Algorithm::ALL
+                .into_iter()
+                .filter(|a| a.supports(collective));
+            let schedules: Vec<_> = does
+                .map(|a| (a, schedule(collective, a, &topology)))
+                .collect();
+            for machine in machines() {
+                for bytes in [64, 8 << 10, 512 << 10, 16 << 20] {
+                    let choice = choose(collective, bytes, &topology, &machine);
+                    let run = |s: &Verified| seconds(predict(s, bytes, &topology, &machine));
+                    let chosen = schedules
+                        .iter()
+                        .find(|(a, _)| *a == choice.algorithm)
+                        .unwrap();
+                    let best = schedules
+                        .iter()
+                        .map(|(_, s)| run(s))
+                        .fold(f64::MAX, f64::min);
+                    let regret = run(&chosen.1) / best;
+                    let name = choice.algorithm;
+                    assert!(
+                        regret < 1.7,
+                        "{name} {collective} of {bytes} bytes: {regret} times the best"
+                    );
+                    let costs: Vec<Cost> = choice.candidates.iter().map(|c| c.1).collect();
+                    assert!(costs.is_sorted() && costs.len() == schedules.len());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn small_vectors_take_few_rounds_and_large_ones_few_bytes() {
+    let machine = machines()[0];
+    let of = |bytes, topology: &Topology| {
+        choose(Collective::AllReduce, bytes, topology, &machine).algorithm
+    };
+    let many = Topology::uniform(32, 8);
+    let start = Instant::now();
+    let small = of(64, &many);
+    assert!(
+        start.elapsed() < Duration::from_millis(50),
+        "no schedule of 256 ranks is made to choose"
+    );
     let few = [
         Algorithm::RecursiveDoubling,
         Algorithm::Tree,
