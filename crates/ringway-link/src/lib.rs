@@ -5,6 +5,7 @@ mod address;
 mod error;
 mod listener;
 mod loopback;
+mod router;
 mod session;
 pub mod shm;
 mod transport;
@@ -16,6 +17,7 @@ pub use address::{
 pub use error::LinkError;
 pub use listener::{Arrival, BadPorts, Bind, Inbox, ListenError, Listener, Ports};
 pub use loopback::{Loopback, LoopbackOptions};
+pub use router::Router;
 pub use session::{
     Greeting, Hello, Identity, JobId, MAX_BODY, NoGreeting, Purpose, Reason, Session, VERSION,
 };
