@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, PipeReader};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -15,9 +16,11 @@ const POLL: Duration = Duration::from_millis(50);
 /// pipe.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// The command as one would type it.
+/// The command as one would type it: the program without its directory.
 fn shown(command: &Command) -> String {
-    let mut words = vec![command.get_program().to_string_lossy().into_owned()];
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    let mut words = vec![name.to_string_lossy().into_owned()];
     words.extend(
         command
             .get_args()

@@ -10,33 +10,28 @@ use anyhow::{Context, Result, bail};
 use super::venv;
 use crate::process;
 
-/// (command, package that brings it, what it is for)
-const COMMANDS: [(&str, &str, &str); 5] = [
-    (
-        "cc",
-        "gcc",
-        "linking Rust programs and the stubs of CUDA libraries",
-    ),
-    ("g++", "g++", "the fuzzer's run-time library"),
+/// (command, packages that bring it, what it is for)
+const COMMANDS: [(&str, &[&str], &str); 5] = [
+    ("cc", &["gcc", "libc6-dev"], "linking"),
+    ("g++", &["g++"], "the fuzzer's run-time library"),
     (
         "readelf",
-        "binutils",
-        "finding which CUDA libraries torch asks for",
+        &["binutils"],
+        "finding the CUDA libraries that torch names",
     ),
-    ("ip", "iproute2", "tests between network namespaces"),
-    ("tc", "iproute2", "tests over a link of limited speed"),
+    ("ip", &["iproute2"], "tests between network namespaces"),
+    ("tc", &["iproute2"], "tests over links of limited speed"),
 ];
 
 /// Installs the packages whose commands are missing.
 pub(super) fn install() -> Result<String> {
-    let mut packages: Vec<&str> = COMMANDS
-        .iter()
-        .filter(|(command, ..)| !present(command))
-        .map(|&(_, package, purpose)| {
-            println!("setup: {package} is missing: {purpose}");
-            package
-        })
-        .collect();
+    let mut packages: Vec<&str> = Vec::new();
+    for (command, brought_by, purpose) in COMMANDS {
+        if !present(command) {
+            println!("setup: {command} is missing, for {purpose}");
+            packages.extend(brought_by);
+        }
+    }
     if venv::interpreter().is_none() {
         println!("setup: Python 3.11 or newer with venv is missing");
         packages.extend(["python3", "python3-venv"]);

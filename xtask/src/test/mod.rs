@@ -21,84 +21,19 @@ use stage::{Runner, Stage, State, Verdict};
 const BUDGET: Duration = Duration::from_secs(55 * 60);
 
 const STAGES: [Stage; 13] = [
-    Stage {
-        name: "setup",
-        needs: &[],
-        minutes: 20,
-        run: install,
-    },
-    Stage {
-        name: "rustfmt",
-        needs: &[],
-        minutes: 2,
-        run: rust::format,
-    },
-    Stage {
-        name: "clippy",
-        needs: &[],
-        minutes: 10,
-        run: rust::clippy,
-    },
-    Stage {
-        name: "tests",
-        needs: &[],
-        minutes: 15,
-        run: rust::tests,
-    },
-    Stage {
-        name: "doctests",
-        needs: &[],
-        minutes: 5,
-        run: rust::doctests,
-    },
-    Stage {
-        name: "rustdoc",
-        needs: &[],
-        minutes: 5,
-        run: rust::documentation,
-    },
-    Stage {
-        name: "ruff",
-        needs: &["setup"],
-        minutes: 2,
-        run: ruff,
-    },
-    Stage {
-        name: "mypy",
-        needs: &["setup"],
-        minutes: 5,
-        run: mypy,
-    },
-    Stage {
-        name: "wheel",
-        needs: &["setup"],
-        minutes: 10,
-        run: wheel,
-    },
-    Stage {
-        name: "pytest",
-        needs: &["wheel"],
-        minutes: 10,
-        run: pytest,
-    },
-    Stage {
-        name: "digits",
-        needs: &["wheel"],
-        minutes: 10,
-        run: digits,
-    },
-    Stage {
-        name: "loom",
-        needs: &[],
-        minutes: 10,
-        run: slow::loom,
-    },
-    Stage {
-        name: "fuzz",
-        needs: &[],
-        minutes: 10,
-        run: slow::fuzz,
-    },
+    Stage::new("setup", &[], 20, install),
+    Stage::new("rustfmt", &[], 2, rust::format),
+    Stage::new("clippy", &[], 15, rust::clippy),
+    Stage::new("tests", &[], 25, rust::tests),
+    Stage::new("doctests", &[], 10, rust::doctests),
+    Stage::new("rustdoc", &[], 10, rust::documentation),
+    Stage::new("ruff", &["setup"], 2, ruff),
+    Stage::new("mypy", &["setup"], 5, mypy),
+    Stage::new("wheel", &["setup"], 10, wheel),
+    Stage::new("pytest", &["wheel"], 10, pytest),
+    Stage::new("digits", &["wheel"], 10, digits),
+    Stage::new("loom", &[], 10, slow::loom),
+    Stage::new("fuzz", &[], 10, slow::fuzz),
 ];
 
 /// Runs all stages, prints the table and, as the last line, the sums.

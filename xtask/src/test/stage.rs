@@ -11,12 +11,10 @@ use crate::process::{self, Finished};
 
 /// One stage.
 pub(super) struct Stage {
-    pub(super) name: &'static str,
-    /// Stages without which this one cannot work.
-    pub(super) needs: &'static [&'static str],
-    /// It is killed, and has failed, after this long.
-    pub(super) minutes: u64,
-    pub(super) run: fn(&Runner) -> Result<Counts>,
+    name: &'static str,
+    needs: &'static [&'static str],
+    minutes: u64,
+    run: fn(&Runner) -> Result<Counts>,
 }
 
 /// How a stage ended.
@@ -38,6 +36,22 @@ pub(super) struct Verdict {
 }
 
 impl Stage {
+    /// A stage that cannot work without those it `needs`, and is killed and has failed after so many
+    /// minutes.
+    pub(super) const fn new(
+        name: &'static str,
+        needs: &'static [&'static str],
+        minutes: u64,
+        run: fn(&Runner) -> Result<Counts>,
+    ) -> Self {
+        Self {
+            name,
+            needs,
+            minutes,
+            run,
+        }
+    }
+
     /// Runs the stage unless one it needs is missing from those passed before.
     pub(super) fn judge(&self, before: &[Verdict], end: Instant) -> Verdict {
         let start = Instant::now();
@@ -150,27 +164,14 @@ mod tests {
         command
     }
 
-    fn stage(
-        name: &'static str,
-        needs: &'static [&'static str],
-        run: fn(&Runner) -> Result<Counts>,
-    ) -> Stage {
-        Stage {
-            name,
-            needs,
-            minutes: 1,
-            run,
-        }
-    }
-
     #[test]
     fn a_failure_stops_only_the_stages_that_need_it() {
         let end = Instant::now() + Duration::from_secs(60);
         let stages = [
-            stage("bad", &[], |runner| runner.check(sh("exit 1"))),
-            stage("needy", &["bad"], |runner| runner.check(sh("true"))),
-            stage("needier", &["needy"], |runner| runner.check(sh("true"))),
-            stage("free", &[], |runner| runner.check(sh("true"))),
+            Stage::new("bad", &[], 1, |runner| runner.check(sh("exit 1"))),
+            Stage::new("needy", &["bad"], 1, |runner| runner.check(sh("true"))),
+            Stage::new("needier", &["needy"], 1, |runner| runner.check(sh("true"))),
+            Stage::new("free", &[], 1, |runner| runner.check(sh("true"))),
         ];
         let mut verdicts = Vec::new();
         for stage in &stages {
