@@ -3,12 +3,13 @@
 use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use ringway_kernels::{Element, Finish};
+use ringway_link::shm::mapped::{GroupBlock, MappedGroup, Patience};
 use ringway_plan::{Algorithm, Collective, DataType, Rank, Topology};
 use ringway_sys::Memory;
 
 use crate::{
     ArenaBuffer, Descriptor, Error, Form, Request, Work,
-    engine::{Engine, Membership, MessageOp, Operands, Plans, Shape, Task, lock},
+    engine::{Call, Engine, Membership, MessageOp, Operands, Plans, Task, Way, lock},
     group::{Group, Stream},
 };
 
@@ -71,10 +72,18 @@ impl Communicator {
     /// Wrong arguments, which leave the communicator as it was; a failure of any rank, a mismatch between
     /// ranks, or the deadline, after which it cannot be used any more.
     pub fn run(&self, request: Request) -> Result<(), Error> {
-        match self.begin(&request, None, true)? {
-            Some(task) => self.engine().wait(&task),
-            None => Ok(()),
+        let (group, engine) = (&self.group, self.engine());
+        if request.parts.is_none() && let Some(mapped) = &group.mapped {
+            let prepared = lock(&group.plans).prepare(&request)?;
+            if let Way::Mapped(plan) = &prepared.way {
+                request.in_place(group.rank, group.size(), prepared.elements)?;
+                let call = request.mapped_call(&prepared.descriptor, plan);
+                let timeout = request.timeout.unwrap_or_else(|| self.timeout());
+                return engine.run_mapped(group, mapped, call, &prepared.descriptor, timeout);
+            }
         }
+        let task = self.start_messages(&request, None, true)?;
+        engine.wait(&task)
     }
 
     /// Starts an operation. Its memory must stay valid, and alone the operation's, until it has ended.
@@ -82,7 +91,7 @@ impl Communicator {
     /// # Errors
     /// Wrong arguments. All else comes from [`Work::wait`].
     pub fn submit(&self, request: Request) -> Result<Work, Error> {
-        self.submit_with(request, None)
+        self.submit_with(&request, None)
     }
 
     /// Like [`Self::submit`]; the operation keeps `buffers` alive until it has ended.
@@ -91,22 +100,33 @@ impl Communicator {
         request: Request,
         buffers: Box<dyn Any + Send>,
     ) -> Result<Work, Error> {
-        self.submit_with(request, Some(buffers))
+        self.submit_with(&request, Some(buffers))
     }
 
     fn submit_with(
         &self,
-        request: Request,
+        request: &Request,
         buffers: Option<Box<dyn Any + Send>>,
     ) -> Result<Work, Error> {
-        let task = match self.begin(&request, buffers, false)? {
-            Some(task) => task,
-            None => unreachable!("without a waiter, an operation always has a task"),
+        let group = &self.group;
+        let task = match &group.mapped {
+            Some(mapped) if request.parts.is_none() => {
+                let prepared = lock(&group.plans).prepare(request)?;
+                let Way::Mapped(plan) = &prepared.way else {
+                    unreachable!("a group that maps its memory prepares mapped plans")
+                };
+                request.in_place(group.rank, group.size(), prepared.elements)?;
+                let call = request.mapped_call(&prepared.descriptor, plan);
+                let task = self.task(request, prepared.descriptor, group.number(), None);
+                if let Some(buffers) = buffers {
+                    task.keep(buffers);
+                }
+                self.engine().start_mapped(group, mapped, call, &task)?;
+                task
+            }
+            _ => self.start_messages(request, buffers, false)?,
         };
-        Ok(Work {
-            communicator: self.clone(),
-            task,
-        })
+        Ok(Work { communicator: self.clone(), task })
     }
 
     /// The algorithm that an operation on a vector of `bytes` takes.
@@ -114,85 +134,55 @@ impl Communicator {
         lock(&self.group.plans).algorithm(collective, bytes)
     }
 
-    /// Checks, plans and starts. `None` if it is done already and nobody needs the task.
-    fn begin(
+    fn task(
+        &self,
+        request: &Request,
+        descriptor: Descriptor,
+        number: u32,
+        plan: Option<(Arc<Group>, (Call, bool))>,
+    ) -> Arc<Task> {
+        let timeout = request.timeout.unwrap_or_else(|| self.timeout());
+        Task::new(descriptor, self.group.id, number, timeout, request.priority, plan)
+    }
+
+    /// Checks, plans and starts an operation over messages.
+    fn start_messages(
         &self,
         request: &Request,
         buffers: Option<Box<dyn Any + Send>>,
         waited_for: bool,
-    ) -> Result<Option<Arc<Task>>, Error> {
-        let group = &self.group;
+    ) -> Result<Arc<Task>, Error> {
+        let (group, engine) = (&self.group, self.engine());
         let (rank, ranks) = (group.rank, group.size());
-        let elements = request.check(rank, ranks)?;
-        let in_place = request.in_place(rank, ranks)?;
-        let size = request.dtype.size();
-        let uneven = request.parts.is_some();
         let mut plans = lock(&group.plans);
-        let algorithm = match request.algorithm {
-            Some(algorithm) => algorithm,
-            None if uneven => Algorithm::Direct,
-            None => plans.algorithm(request.collective, elements * size),
+        let prepared = match request.parts {
+            Some(_) => Arc::new(plans.prepare_uneven(request)?),
+            None => plans.prepare(request)?,
         };
-        let schedule = plans.schedule(request.collective, algorithm)?;
-        if uneven && !schedule.uneven() {
-            return Err(Error::Argument(format!(
-                "{}: {algorithm} cannot run the v form; use direct",
-                request.collective
-            )));
-        }
-        let descriptor = Descriptor {
-            collective: request.collective,
-            dtype: request.dtype,
-            op: request.op,
-            elements: if uneven { 0 } else { elements as u64 },
-            algorithm,
-            form: if uneven { Form::Uneven } else { Form::Even },
+        let Way::Messages(schedule) = &prepared.way else {
+            unreachable!("without mapped memory, and in the v form, plans are over messages")
         };
-        let shape = Shape {
-            collective: request.collective,
-            algorithm,
-            elements,
-            element_size: size,
-            in_place,
-        };
-        let layout = || request.layout(&schedule, rank, elements);
-        let slice = self.engine().slice_bytes();
-        let executor = if uneven {
-            Plans::fresh(&schedule, rank, &layout(), slice, in_place)
-        } else {
-            plans.executor(shape, &schedule, layout, slice)
-        };
+        let in_place = request.in_place(rank, ranks, prepared.elements)?;
+        let layout = || request.layout(schedule, rank, prepared.elements);
+        let executor =
+            plans.executor(&prepared, schedule, layout, engine.slice_bytes, in_place);
         drop(plans);
-        let number = group.number();
-        let timeout = request
-            .timeout
-            .unwrap_or(self.engine().settings.values().timeout);
-        let plan = (!uneven).then(|| (group.clone(), shape));
-        let task = Task::new(
-            descriptor,
-            group.id,
-            number,
-            timeout,
-            request.priority,
-            plan,
-        );
+        let again = request.parts.is_none().then(|| (group.clone(), (prepared.call, in_place)));
+        let task = self.task(request, prepared.descriptor, group.number(), again);
         if let Some(buffers) = buffers {
             task.keep(buffers);
         }
-        let finish = request.op.map_or(Finish::None, |op| {
-            Finish::of(op, u32::try_from(ranks).unwrap_or(u32::MAX))
-        });
-        let (input, output, dtype, op) = (request.input, request.output, request.dtype, request.op);
+        let divide = |op| Finish::of(op, u32::try_from(ranks).unwrap_or(u32::MAX));
         let operands = Operands {
-            input,
-            output,
-            dtype,
-            op,
-            finish,
+            input: request.input,
+            output: request.output,
+            dtype: request.dtype,
+            op: request.op,
+            finish: request.op.map_or(Finish::None, divide),
         };
         let op = MessageOp::new(task.clone(), group.members.clone(), executor, operands);
-        self.engine().start(op, waited_for);
-        Ok(Some(task))
+        engine.start(op, waited_for);
+        Ok(task)
     }
 
     /// Starts sending `memory` to `to`.
@@ -246,7 +236,7 @@ impl Communicator {
         }
         let group = self
             .group
-            .stream(stream, |rank, topology| self.engine().plans(rank, topology));
+            .stream(stream);
         let pair = Self {
             membership: self.membership.clone(),
             group,
@@ -263,39 +253,27 @@ impl Communicator {
     /// # Errors
     /// As [`Self::run`].
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
-        let mine = [color.map_or(-1, i64::from), key];
-        let mut all = vec![0_i64; 2 * self.size()];
+        let block = self.engine().group_block()?;
+        let offset = block.as_ref().map_or(-1, |block| block.offset().cast_signed());
+        let mine = [color.map_or(-1, i64::from), key, offset];
+        let mut all = vec![0_i64; mine.len() * self.size()];
         self.all_gather(&mine, &mut all)?;
         let Some(color) = color else { return Ok(None) };
-        let mut chosen: Vec<(i64, Rank)> = all
-            .chunks_exact(2)
+        let mut chosen: Vec<(i64, Rank, i64)> = all
+            .chunks_exact(mine.len())
             .enumerate()
-            .filter(|(_, pair)| pair[0] == i64::from(color))
-            .map(|(rank, pair)| (pair[1], rank))
+            .filter(|(_, theirs)| theirs[0] == i64::from(color))
+            .map(|(rank, theirs)| (theirs[1], rank, theirs[2]))
             .collect();
         chosen.sort_unstable();
-        let members: Arc<[Rank]> = chosen
-            .iter()
-            .map(|&(_, rank)| self.group.members[rank])
-            .collect();
+        let members = chosen.iter().map(|&(_, rank, offset)| Seat {
+            rank: self.group.members[rank],
+            block: u64::try_from(offset).ok(),
+        });
         let id = self.group.split_id(u64::from(color));
-        Ok(Some(self.with_group(id, members)))
-    }
-
-    /// The communicator of `members` of the world, this rank among them, under an id that all members use.
-    pub(crate) fn with_group(&self, id: u64, members: Arc<[Rank]>) -> Self {
-        let engine = self.engine();
-        let me = engine.world.rank;
-        let Some(rank) = members.iter().position(|&m| m == me) else {
-            unreachable!("a group is made of the ranks that chose it, this one too")
-        };
-        let topology = engine.topology(&members);
-        let plans = engine.plans(rank, topology);
-        let group = Group::new(id, members, rank, plans);
-        Self {
-            membership: self.membership.clone(),
-            group,
-        }
+        self.engine().group(id, &members.collect::<Vec<_>>(), block).map(|group| {
+            Some(Self { membership: self.membership.clone(), group })
+        })
     }
 
     /// Memory that the ranks of this host reach without a copy, for `len` elements, zeros. Where this host has
@@ -326,10 +304,50 @@ impl Communicator {
     }
 }
 
+/// A member of a group to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    /// The world's rank.
+    pub(crate) rank: Rank,
+    /// Where its block for the group lies in the shared memory of its host.
+    pub(crate) block: Option<u64>,
+}
+
 impl Engine {
-    /// What plans a group of `topology` in which this rank is `rank`.
-    pub(crate) fn plans(&self, rank: Rank, topology: Topology) -> Plans {
-        Plans::new(rank, topology)
+    /// A block of shared memory for a group to be made; `None` without shared memory.
+    pub(crate) fn group_block(&self) -> Result<Option<GroupBlock>, Error> {
+        let allocate = |host| GroupBlock::allocate(host).map_err(|e| Error::Memory(e.to_string()));
+        self.host.as_ref().map(allocate).transpose()
+    }
+
+    /// The group of `seats`, this rank's among them, under an id that all members use.
+    pub(crate) fn group(
+        &self,
+        id: u64,
+        seats: &[Seat],
+        block: Option<GroupBlock>,
+    ) -> Result<Arc<Group>, Error> {
+        let members: Arc<[Rank]> = seats.iter().map(|seat| seat.rank).collect();
+        let Some(rank) = members.iter().position(|&member| member == self.world.rank) else {
+            unreachable!("a group is made of the ranks that chose it, this one too")
+        };
+        let mapped = match (&self.host, block) {
+            (Some(host), Some(block)) if seats.len() > 1 => {
+                let local = |seat: &Seat| Some((host.local_of(seat.rank)?, seat.block?));
+                let locals: Option<Vec<_>> = seats.iter().map(local).collect();
+                locals.and_then(|locals| {
+                    let patience = Patience::for_ranks(host.local_ranks());
+                    MappedGroup::new(host.clone(), block, &locals, rank, patience)
+                })
+            }
+            _ => None,
+        };
+        if let Some(mapped) = &mapped {
+            // Members may look at the block after this rank has dropped the group.
+            lock(&self.mapped_groups).push(mapped.clone());
+        }
+        let plans = Plans::new(rank, self.topology(&members), mapped.is_some(), Form::Even);
+        Ok(Group::new(id, members, rank, plans, mapped))
     }
 
     /// Where the members of a group are.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringway_link::LinkError;
 use ringway_plan::{GenerateError, VerifyError};
 
-use crate::{bootstrap::BootstrapError, control::Failure, settings::SettingsError};
+use crate::{bootstrap::{BootstrapError, StoreError}, control::{ControlError, Failure}, settings::SettingsError};
 
 /// Why an operation, or joining the job, failed. Each says what was expected, what was found, and the remedy.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -17,6 +17,9 @@ pub enum Error {
     /// Joining the job failed.
     #[error(transparent)]
     Bootstrap(Arc<BootstrapError>),
+    /// The control plane could not be joined.
+    #[error(transparent)]
+    Control(Arc<ControlError>),
     /// A rank failed, or the ranks disagree; the communicator cannot be used any more.
     #[error("{failure}{context}")]
     Failed {
@@ -37,6 +40,9 @@ pub enum Error {
     /// A setting is wrong.
     #[error(transparent)]
     Settings(Arc<SettingsError>),
+    /// The ranks' store failed.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
     /// The schedule does not keep its promise; it was not run.
     #[error("refused a schedule that does not verify: {0}")]
     Verify(Arc<VerifyError>),
@@ -51,4 +57,4 @@ macro_rules! from_arc {
         }
     )*};
 }
-from_arc!(BootstrapError => Bootstrap, GenerateError => Generate, SettingsError => Settings, VerifyError => Verify);
+from_arc!(BootstrapError => Bootstrap, ControlError => Control, StoreError => Store, GenerateError => Generate, SettingsError => Settings, VerifyError => Verify);

@@ -8,9 +8,13 @@ use std::{
     },
 };
 
+use ringway_link::shm::mapped::MappedGroup;
 use ringway_plan::{Rank, Topology};
 
-use crate::engine::{Plans, lock};
+use crate::{
+    Form,
+    engine::{Plans, lock},
+};
 
 /// A set of ranks of the world, in an order of its own.
 pub(crate) struct Group {
@@ -21,6 +25,8 @@ pub(crate) struct Group {
     /// This rank's number in the group.
     pub(crate) rank: Rank,
     pub(crate) plans: Mutex<Plans>,
+    /// Where all members share a host: the memory that they map.
+    pub(crate) mapped: Option<MappedGroup>,
     next_operation: AtomicU32,
     next_split: AtomicU32,
     streams: Mutex<HashMap<Stream, Arc<Group>>>,
@@ -35,12 +41,19 @@ pub(crate) struct Stream {
 }
 
 impl Group {
-    pub(crate) fn new(id: u64, members: Arc<[Rank]>, rank: Rank, plans: Plans) -> Arc<Self> {
+    pub(crate) fn new(
+        id: u64,
+        members: Arc<[Rank]>,
+        rank: Rank,
+        plans: Plans,
+        mapped: Option<MappedGroup>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
             members,
             rank,
             plans: Mutex::new(plans),
+            mapped,
             next_operation: AtomicU32::new(0),
             next_split: AtomicU32::new(0),
             streams: Mutex::default(),
@@ -63,18 +76,15 @@ impl Group {
     }
 
     /// The group of two that a stream of messages is: sender 0, receiver 1.
-    pub(crate) fn stream(
-        &self,
-        stream: Stream,
-        plans: impl FnOnce(Rank, Topology) -> Plans,
-    ) -> Arc<Self> {
+    pub(crate) fn stream(&self, stream: Stream) -> Arc<Self> {
         let mut streams = lock(&self.streams);
         let group = streams.entry(stream).or_insert_with(|| {
             let Stream { from, to, tag } = stream;
             let id = mix(&[self.id, from as u64, to as u64, u64::from(tag)]) | 1 << 63;
             let rank = usize::from(self.rank == to);
             let members = Arc::from([self.members[from], self.members[to]]);
-            Self::new(id, members, rank, plans(rank, Topology::single_host(2)))
+            let plans = Plans::new(rank, Topology::single_host(2), false, Form::Pair);
+            Self::new(id, members, rank, plans, None)
         });
         group.clone()
     }

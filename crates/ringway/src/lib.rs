@@ -40,5 +40,6 @@ pub use request::{Descriptor, Form, Parts, Request};
 pub use ringway_kernels::Element;
 pub use ringway_plan::{Algorithm, Collective, DataType, Rank, ReduceOp};
 pub use ringway_sys::Memory;
+pub use start::{Builder, init};
 
 pub use work::{AllReduce, Pending, Scope, Scoped, Work};

@@ -1,7 +1,8 @@
 //! One collective operation, untyped: what Python, the benchmark and the typed calls all hand to the engine.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
+use ringway_link::shm::mapped::{self, MappedCall, MappedPlan};
 use ringway_plan::{Algorithm, Collective, DataType, Layout, Rank, ReduceOp, Verified};
 use ringway_sys::Memory;
 
@@ -159,64 +160,41 @@ impl Request {
         Ok(count)
     }
 
-    /// Whether input and output are the same memory, at the rank's place.
-    pub(crate) fn in_place(&self, rank: Rank, ranks: usize) -> Result<bool, Error> {
-        let size = self.dtype.size();
-        let (ins, outs) = match &self.parts {
-            Some(parts) => (parts.input.clone(), parts.output.clone()),
-            None => {
-                let each = |space: Memory, chunks: Range<usize>| {
-                    let part = space.len() / size / chunks.len().max(1);
-                    (0..chunks.len())
-                        .map(|c| c * part..(c + 1) * part)
-                        .collect::<Vec<_>>()
-                };
-                (
-                    each(self.input, self.collective.input_chunks(ranks, ranks, rank)),
-                    each(
-                        self.output,
-                        self.collective.output_chunks(ranks, ranks, rank),
-                    ),
-                )
-            }
-        };
-        let (first_in, first_out) = (
-            self.collective.input_chunks(ranks, ranks, rank).start,
-            self.collective.output_chunks(ranks, ranks, rank).start,
-        );
-        let address = |memory: Memory, at: usize| memory.as_ptr() as usize + at * size;
+    /// Whether input and output are the same memory, at the rank's place. `elements` is the vector's length.
+    pub(crate) fn in_place(&self, rank: Rank, ranks: usize, elements: usize) -> Result<bool, Error> {
         let (input, output) = (self.input, self.output);
+        let (in_start, out_start) = (input.as_ptr().addr(), output.as_ptr().addr());
         let apart = input.is_empty()
             || output.is_empty()
-            || address(input, 0) + input.len() <= address(output, 0)
-            || address(output, 0) + output.len() <= address(input, 0);
+            || in_start + input.len() <= out_start
+            || out_start + output.len() <= in_start;
         if apart {
             return Ok(false);
         }
-        let same = ins.iter().enumerate().all(|(i, range)| {
-            let chunk = first_in + i;
-            let Some(other) = chunk.checked_sub(first_out).and_then(|o| outs.get(o)) else {
-                return true;
-            };
-            address(input, range.start) == address(output, other.start)
-        });
-        if same && self.collective != Collective::AllToAll {
-            return Ok(true);
+        let (collective, size) = (self.collective, self.dtype.size());
+        let first_in = collective.input_chunks(ranks, ranks, rank).start;
+        let first_out = collective.output_chunks(ranks, ranks, rank).start;
+        let same = match &self.parts {
+            None if collective.has_parts() => {
+                let part = elements / ranks * size;
+                in_start + first_out * part == out_start + first_in * part
+            }
+            None => in_start == out_start,
+            Some(parts) => parts.input.iter().enumerate().all(|(i, range)| {
+                let other = (first_in + i).checked_sub(first_out).and_then(|o| parts.output.get(o));
+                other.is_none_or(|o| in_start + range.start * size == out_start + o.start * size)
+            }),
+        };
+        match (same, collective) {
+            (true, Collective::AllToAll) => Err(Error::Argument(
+                "all_to_all: input and output are the same memory; expected memory apart".to_owned(),
+            )),
+            (true, _) => Ok(true),
+            (false, _) => Err(Error::Argument(format!(
+                "{collective}: input and output overlap elsewhere than at the rank's own place; expected memory \
+                 apart, or input at its place in output"
+            ))),
         }
-        Err(Error::Argument(format!(
-            "{}: input and output overlap{}; expected memory apart{}",
-            self.collective,
-            if same {
-                ""
-            } else {
-                " elsewhere than at the rank's own place"
-            },
-            if self.collective == Collective::AllToAll {
-                ""
-            } else {
-                ", or input at its place in output"
-            },
-        )))
     }
 
     fn check_parts(&self, parts: &Parts, rank: Rank, ranks: usize) -> Result<usize, Error> {
@@ -256,6 +234,15 @@ impl Request {
             }
         }
         Ok(0)
+    }
+
+    pub(crate) fn mapped_call(&self, descriptor: &Descriptor, plan: &Arc<MappedPlan>) -> MappedCall {
+        MappedCall {
+            descriptor: mapped::Descriptor(descriptor.encode()),
+            plan: plan.clone(),
+            input: self.input,
+            output: self.output,
+        }
     }
 
     /// Where the chunks of `schedule` lie for this rank.
@@ -313,56 +300,45 @@ pub enum Form {
 }
 
 impl Descriptor {
-    /// Bytes of [`Self::encode`].
-    pub const LEN: usize = 24;
-
-    /// As bytes for other ranks: collective, type, operation, algorithm, flags, root, elements.
-    pub fn encode(&self) -> [u8; Self::LEN] {
-        let index = |all: &[&str], name: &str| {
-            all.iter()
-                .position(|n| *n == name)
-                .map_or(u8::MAX, |i| i as u8)
+    /// As two words for other ranks: names by their places in the lists of this version, then elements.
+    pub fn encode(&self) -> [u64; 2] {
+        let place = |all: &[&str], name: &str| {
+            all.iter().position(|n| *n == name).map_or(NONE, |place| place as u64)
         };
-        let mut bytes = [0; Self::LEN];
-        bytes[0] = index(
-            &Collective::all(0).map(Collective::name),
-            self.collective.name(),
-        );
-        bytes[1] = index(&DataType::ALL.map(DataType::name), self.dtype.name());
-        bytes[2] = self.op.map_or(u8::MAX, |op| {
-            index(&ReduceOp::ALL.map(ReduceOp::name), op.name())
-        });
-        bytes[3] = index(&Algorithm::ALL.map(Algorithm::name), self.algorithm.name());
-        bytes[4] = self.form as u8;
-        bytes[8..16].copy_from_slice(&(self.collective.root().unwrap_or(0) as u64).to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.elements.to_le_bytes());
-        bytes
+        let names = place(&Collective::all(0).map(Collective::name), self.collective.name())
+            | place(&DataType::ALL.map(DataType::name), self.dtype.name()) << 8
+            | self.op.map_or(NONE, |op| place(&ReduceOp::ALL.map(ReduceOp::name), op.name())) << 16
+            | place(&Algorithm::ALL.map(Algorithm::name), self.algorithm.name()) << 24
+            | (self.form as u64) << 32
+            | (self.collective.root().unwrap_or(0) as u64) << 40;
+        [names, self.elements]
     }
 
-    /// The descriptor in another rank's bytes; `None` if they are none.
-    pub fn decode(bytes: &[u8; Self::LEN]) -> Option<Self> {
-        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let root = usize::try_from(word(8)?).ok()?;
+    /// The descriptor in another rank's words; `None` if they are none.
+    pub fn decode([names, elements]: [u64; 2]) -> Option<Self> {
+        let place = |shift: u32| (names >> shift & 0xff) as usize;
+        let root = usize::try_from(names >> 40).ok()?;
         Some(Self {
-            collective: *Collective::all(root).get(usize::from(bytes[0]))?,
-            dtype: *DataType::ALL.get(usize::from(bytes[1]))?,
-            op: match bytes[2] {
-                u8::MAX => None,
-                i => Some(*ReduceOp::ALL.get(usize::from(i))?),
+            collective: *Collective::all(root).get(place(0))?,
+            dtype: *DataType::ALL.get(place(8))?,
+            op: match place(16) as u64 {
+                NONE => None,
+                _ => Some(*ReduceOp::ALL.get(place(16))?),
             },
-            algorithm: *Algorithm::ALL.get(usize::from(bytes[3]))?,
-            form: *[Form::Even, Form::Pair, Form::Uneven].get(usize::from(bytes[4]))?,
-            elements: word(16)?,
+            algorithm: *Algorithm::ALL.get(place(24))?,
+            form: *[Form::Even, Form::Pair, Form::Uneven].get(place(32))?,
+            elements,
         })
     }
 
-    /// 32 bits that differ, but for one chance in 2^32, where descriptors differ (FNV-1a).
+    /// 32 bits that differ, but for one chance in 2^32, where descriptors differ.
     pub fn fingerprint(&self) -> u32 {
-        self.encode().iter().fold(0x811c_9dc5, |hash, &byte| {
-            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-        })
+        (crate::group::mix(&self.encode()) >> 32) as u32
     }
 }
+
+/// In place of a name that there is none of.
+const NONE: u64 = 0xff;
 
 impl fmt::Display for Descriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -447,13 +423,13 @@ mod tests {
             algorithm: Algorithm::Ring,
             form: Form::Even,
         };
-        assert_eq!(Descriptor::decode(&d.encode()), Some(d));
+        assert_eq!(Descriptor::decode(d.encode()), Some(d));
         assert_eq!(
             d.to_string(),
             "reduce of 1099511627776 bf16 elements, avg, root 2, by ring"
         );
         let other = Descriptor { elements: 1, ..d };
         assert_ne!(d.fingerprint(), other.fingerprint());
-        assert_eq!(Descriptor::decode(&[0xff; Descriptor::LEN]), None);
+        assert_eq!(Descriptor::decode([u64::MAX; 2]), None);
     }
 }

@@ -1,17 +1,71 @@
 //! From nothing to the world's communicator.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use ringway_link::{Transport, shm::HostSegment};
+use ringway_link::{
+    Transport,
+    shm::{self, HostIdentity, HostSegment, Offer, SegmentSizes, SlotOptions, SlotTransport, mapped::GroupBlock},
+};
 
 use crate::{
     Communicator, Error,
-    bootstrap::World,
+    bootstrap::{self, Launch, World},
+    communicator::Seat,
     control::Control,
     engine::{Engine, Membership},
-    group::Group,
-    settings::Settings,
+    settings::{Settings, TransportKind},
 };
+
+/// Joins the job that this process was started in: by torchrun, Slurm's srun, mpirun or `ringway run`, or with
+/// `RINGWAY_*` variables. Settings come from `ringway.yaml` and the environment.
+///
+/// # Errors
+/// What is wrong with the environment or the settings, or which rank has not come within `connect_timeout`.
+pub fn init() -> Result<Communicator, Error> {
+    Builder::default().connect()
+}
+
+/// Joins a job with settings, or by a rendezvous, of the caller's own.
+#[derive(Debug, Default)]
+pub struct Builder {
+    settings: Option<Settings>,
+    launch: Option<Launch>,
+}
+
+impl Builder {
+    /// These settings, in place of `ringway.yaml` and the environment.
+    pub fn settings(self, settings: Settings) -> Self {
+        Self { settings: Some(settings), ..self }
+    }
+
+    /// This rank of this job, in place of what the environment says.
+    pub fn launch(self, launch: Launch) -> Self {
+        Self { launch: Some(launch), ..self }
+    }
+
+    /// Joins.
+    ///
+    /// # Errors
+    /// As [`init`].
+    pub fn connect(self) -> Result<Communicator, Error> {
+        let settings = match self.settings {
+            Some(settings) => settings,
+            None => Settings::load()?,
+        };
+        let launch = match self.launch {
+            Some(launch) => launch,
+            None => Launch::detect()?,
+        };
+        let world = bootstrap::join(&settings, &launch)?;
+        let control = Arc::new(Control::start(&world, &settings)?);
+        let host = share_host(&world, &settings)?;
+        let transport = transport(&world, &settings, host.as_ref())?;
+        assemble(world, control, settings, transport, host)
+    }
+}
 
 /// The world's communicator over given parts.
 pub(crate) fn assemble(
@@ -21,10 +75,96 @@ pub(crate) fn assemble(
     transport: Box<dyn Transport>,
     host: Option<Arc<HostSegment>>,
 ) -> Result<Communicator, Error> {
-    let members: Arc<[usize]> = (0..world.size()).collect();
-    let rank = world.rank;
+    let size = world.size();
     let engine = Engine::new(world, control, settings, transport, host)?;
-    let plans = engine.plans(rank, engine.topology(&members));
-    let group = Group::new(0, members, rank, plans);
+    // Every rank's first block lies at the same place of its area.
+    let block = engine.group_block()?;
+    let place = block.as_ref().map(GroupBlock::offset);
+    let seats: Vec<Seat> = (0..size).map(|rank| Seat { rank, block: place }).collect();
+    let group = engine.group(0, &seats, block)?;
     Ok(Communicator { membership: Arc::new(Membership(engine)), group })
+}
+
+/// How long ranks of a host wait for each other's shared memory before they do without.
+const SHARING: Duration = Duration::from_secs(10);
+
+/// The memory that this host's ranks share; `None` if they do not: there is one only, the settings forbid it, or the
+/// system does, which is logged. All ranks of the host come to the same.
+pub(crate) fn share_host(
+    world: &World,
+    settings: &Settings,
+) -> Result<Option<Arc<HostSegment>>, Error> {
+    let ranks = world.local_ranks();
+    let values = settings.values();
+    if ranks.len() < 2 || !values.transports.allow(TransportKind::Shm) {
+        return Ok(None);
+    }
+    let leader = ranks[0];
+    let (first, head) = (world.members[0].instance(), world.members[leader].instance());
+    let mut job = [0; 16];
+    job[..8].copy_from_slice(&first.to_le_bytes());
+    job[8..].copy_from_slice(&head.to_le_bytes());
+    let name = format!("ringway-{first:016x}-{head:016x}");
+    let identity = HostIdentity { job, world: world.size(), ranks: ranks.clone() };
+    let deadline = Instant::now() + SHARING.min(values.connect_timeout);
+    let outcome = format!("ringway/shm/{leader}");
+    if world.rank == leader {
+        let offered = offer(&name, identity, settings, deadline);
+        let told = match &offered {
+            Ok(_) => Vec::new(),
+            Err(error) => error.to_string().into_bytes(),
+        };
+        world.store.set(&outcome, &told)?;
+        return Ok(offered.inspect_err(|error| no_sharing(&error.to_string())).ok());
+    }
+    let me = ranks.iter().position(|&rank| rank == world.rank).unwrap_or(0);
+    let joined = shm::fetch(&name, &identity, world.rank, deadline)
+        .and_then(|descriptors| HostSegment::join(descriptors, identity, me));
+    let told = world.store.get(&outcome, deadline + Duration::from_secs(5))?;
+    match joined {
+        Ok(segment) if told.is_empty() => Ok(Some(segment)),
+        Err(error) if told.is_empty() => Err(Error::Memory(format!(
+            "{error}; the other ranks of this host share memory: to do without on all, set RINGWAY_TRANSPORTS=tcp"
+        ))),
+        _ => {
+            no_sharing(&String::from_utf8_lossy(&told));
+            Ok(None)
+        }
+    }
+}
+
+fn offer(
+    name: &str,
+    identity: HostIdentity,
+    settings: &Settings,
+    deadline: Instant,
+) -> Result<Arc<HostSegment>, shm::ShmError> {
+    let arena = usize::try_from(settings.values().arena_size).unwrap_or(usize::MAX);
+    let offer = Offer::bind(name)?;
+    let segment = HostSegment::create(identity, SegmentSizes { arena, ..SegmentSizes::default() })?;
+    offer.serve(&segment, deadline)?;
+    Ok(segment)
+}
+
+fn no_sharing(reason: &str) {
+    tracing::warn!(reason, "ranks of this host do not share memory and use TCP");
+}
+
+/// What carries messages.
+fn transport(
+    world: &World,
+    settings: &Settings,
+    host: Option<&Arc<HostSegment>>,
+) -> Result<Box<dyn Transport>, Error> {
+    let limit = usize::try_from(settings.values().memory_limit).unwrap_or(usize::MAX);
+    let unusable = |error: &dyn std::fmt::Display| Error::Memory(error.to_string());
+    let _ = world;
+    match host {
+        Some(host) => {
+            let options = SlotOptions { memory_limit: limit, ..SlotOptions::default() };
+            let slots = SlotTransport::new(host.clone(), options).map_err(|e| unusable(&e))?;
+            Ok(Box::new(slots))
+        }
+        None => Err(Error::Memory("no tcp yet".into())),
+    }
 }

@@ -14,7 +14,7 @@ use crate::{
     buffer::{exclusive, shared},
     control::Control,
     settings::{Settings, Source},
-    start::assemble,
+    start::{assemble, share_host},
 };
 
 /// A store in this process.
@@ -50,8 +50,18 @@ impl Store for Shelf {
     }
 }
 
+/// What carries operations in a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// Messages, through the loopback transport.
+    Messages,
+    /// Memory that all ranks map.
+    Mapped,
+}
+
 /// Runs `body` as every rank of a world of `ranks`, each on a thread.
-fn world<R: Send>(
+fn world_over<R: Send>(
+    over: Over,
     ranks: usize,
     settings: &[(&str, &str)],
     body: impl Fn(Communicator) -> R + Sync,
@@ -77,7 +87,11 @@ fn world<R: Send>(
                 };
                 let world = bootstrap::join(&chosen, &launch).unwrap();
                 let control = Arc::new(Control::start(&world, &chosen).unwrap());
-                body(assemble(world, control, chosen, Box::new(endpoint), None).unwrap())
+                let host = match over {
+                    Over::Messages => None,
+                    Over::Mapped => share_host(&world, &chosen).unwrap(),
+                };
+                body(assemble(world, control, chosen, Box::new(endpoint), host).unwrap())
             })
         };
         let threads: Vec<_> = endpoints.into_iter().enumerate().map(run).collect();
@@ -145,10 +159,9 @@ fn check(comm: &Communicator, collective: Collective, algorithm: Algorithm, part
     }
 }
 
-#[test]
-fn every_collective_by_every_algorithm() {
+fn every_collective_by_every_algorithm(over: Over) {
     for ranks in [1, 2, 3, 4, 5, 7, 8, 9] {
-        world(ranks, &[], |comm| {
+        world_over(over, ranks, &[], |comm| {
             for collective in Collective::all(ranks / 2) {
                 if collective == Collective::Barrier {
                     continue;
@@ -163,10 +176,9 @@ fn every_collective_by_every_algorithm() {
     }
 }
 
-#[test]
-fn asynchronous_operations_overlap_and_give_their_buffers_back() {
+fn asynchronous_operations_overlap_and_give_their_buffers_back(over: Over) {
     let ranks = 3;
-    let results = world(ranks, &[], |comm| {
+    let results = world_over(over, ranks, &[], |comm| {
         let me = comm.rank();
         let pending: Vec<_> = (0..20)
             .map(|k| {
@@ -188,9 +200,8 @@ fn asynchronous_operations_overlap_and_give_their_buffers_back() {
     }
 }
 
-#[test]
-fn asynchronous_work_ends_without_anybody_waiting() {
-    let ended = world(2, &[], |comm| {
+fn asynchronous_work_ends_without_anybody_waiting(over: Over) {
+    let ended = world_over(over, 2, &[], |comm| {
         let pending = comm.start(AllReduce::new(vector(comm.rank(), 9000))).unwrap();
         let end = Instant::now() + Duration::from_secs(10);
         while !pending.is_done() && Instant::now() < end {
@@ -201,9 +212,8 @@ fn asynchronous_work_ends_without_anybody_waiting() {
     assert_eq!(ended, [true, true]);
 }
 
-#[test]
-fn groups_of_a_split_work_side_by_side() {
-    world(5, &[], |comm| {
+fn groups_of_a_split_work_side_by_side(over: Over) {
+    world_over(over, 5, &[], |comm| {
         let me = comm.rank();
         let color = if me == 4 { None } else { Some((me % 2) as u32) };
         let group = comm.split(color, -(me as i64)).unwrap();
@@ -216,9 +226,8 @@ fn groups_of_a_split_work_side_by_side() {
     });
 }
 
-#[test]
-fn messages_between_two_match_by_tag() {
-    world(3, &[], |comm| {
+fn messages_between_two_match_by_tag(over: Over) {
+    world_over(over, 3, &[], |comm| {
         let (me, n) = (comm.rank(), comm.size());
         let (next, before) = ((me + 1) % n, (me + n - 1) % n);
         let (small, large) = (vector(me, 7), vector(me, 40_000));
@@ -239,9 +248,8 @@ fn messages_between_two_match_by_tag() {
     });
 }
 
-#[test]
-fn parts_of_different_length() {
-    world(4, &[], |comm| {
+fn parts_of_different_length(over: Over) {
+    world_over(over, 4, &[], |comm| {
         let (me, n) = (comm.rank(), comm.size());
         let counts: Vec<usize> = (0..n).map(|r| r * 3 % 7).collect();
         let total: usize = counts.iter().sum();
@@ -269,9 +277,8 @@ fn parts_of_different_length() {
     });
 }
 
-#[test]
-fn averages_divide_once() {
-    world(4, &[], |comm| {
+fn averages_divide_once(over: Over) {
+    world_over(over, 4, &[], |comm| {
         for algorithm in Algorithm::ALL.into_iter().filter(|a| a.supports(Collective::AllReduce)) {
             let mut x = vec![comm.rank() as f32 + 0.5; 1000];
             let memory = exclusive(&mut x);
@@ -282,9 +289,8 @@ fn averages_divide_once() {
     });
 }
 
-#[test]
-fn different_calls_are_an_error_that_says_both_sides() {
-    let errors = world(2, &[("timeout", "20s")], |comm| {
+fn different_calls_are_an_error_that_says_both_sides(over: Over) {
+    let errors = world_over(over, 2, &[("timeout", "20s")], |comm| {
         let mut x = vec![0_f32; 10 + comm.rank()];
         comm.all_reduce(&mut x, ReduceOp::Sum).unwrap_err().to_string()
     });
@@ -293,9 +299,8 @@ fn different_calls_are_an_error_that_says_both_sides() {
     }
 }
 
-#[test]
-fn a_rank_that_does_not_call_is_a_timeout_that_names_it() {
-    let errors = world(3, &[("timeout", "300ms")], |comm| {
+fn a_rank_that_does_not_call_is_a_timeout_that_names_it(over: Over) {
+    let errors = world_over(over, 3, &[("timeout", "300ms")], |comm| {
         if comm.rank() == 1 {
             std::thread::sleep(Duration::from_secs(1));
             return None;
@@ -310,9 +315,8 @@ fn a_rank_that_does_not_call_is_a_timeout_that_names_it() {
     }
 }
 
-#[test]
-fn wrong_arguments_leave_the_communicator_usable() {
-    world(2, &[], |comm| {
+fn wrong_arguments_leave_the_communicator_usable(over: Over) {
+    world_over(over, 2, &[], |comm| {
         let mut out = vec![0_u32; 5];
         let error = comm.all_gather(&[1_u32, 2], &mut out).unwrap_err();
         assert!(matches!(error, Error::Argument(_)), "{error}");
@@ -321,3 +325,28 @@ fn wrong_arguments_leave_the_communicator_usable() {
         comm.barrier().unwrap();
     });
 }
+
+macro_rules! over_both {
+    ($($name:ident),* $(,)?) => {
+        mod over_messages {
+            use super::Over;
+            $(#[test] fn $name() { super::$name(Over::Messages); })*
+        }
+        mod in_mapped_memory {
+            use super::Over;
+            $(#[test] fn $name() { super::$name(Over::Mapped); })*
+        }
+    };
+}
+over_both!(
+    a_rank_that_does_not_call_is_a_timeout_that_names_it,
+    asynchronous_operations_overlap_and_give_their_buffers_back,
+    asynchronous_work_ends_without_anybody_waiting,
+    averages_divide_once,
+    different_calls_are_an_error_that_says_both_sides,
+    every_collective_by_every_algorithm,
+    groups_of_a_split_work_side_by_side,
+    messages_between_two_match_by_tag,
+    parts_of_different_length,
+    wrong_arguments_leave_the_communicator_usable,
+);

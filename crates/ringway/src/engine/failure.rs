@@ -8,7 +8,7 @@ use super::{Driver, Engine, Task, driver::Trouble, lock};
 use crate::{Descriptor, Error, control::Cause};
 
 /// How long what a rank sent before it left may take to arrive.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(200);
 
 impl Engine {
     /// Ends `task` with the job's failure, or with its own if its deadline has passed. Its memory is not
@@ -105,7 +105,8 @@ impl Engine {
 
     fn tell_descriptor(&self, descriptor: &Descriptor, group: u64, number: u32) {
         let key = mismatch_key(self.world.rank, group, number);
-        if let Err(error) = self.world.store.set(&key, &descriptor.encode()) {
+        let bytes: Vec<u8> = descriptor.encode().iter().flat_map(|word| word.to_le_bytes()).collect();
+        if let Err(error) = self.world.store.set(&key, &bytes) {
             tracing::debug!(%error, "could not tell what this rank calls");
         }
     }
@@ -115,7 +116,8 @@ impl Engine {
         let key = mismatch_key(peer, group, number);
         let deadline = Instant::now() + Duration::from_millis(500);
         let bytes = self.world.store.get(&key, deadline).ok()?;
-        Descriptor::decode(bytes.as_slice().try_into().ok()?)
+        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        Descriptor::decode([word(0)?, word(8)?])
     }
 }
 

@@ -7,13 +7,14 @@
 
 mod driver;
 mod failure;
+mod mapped;
 mod message;
 mod plans;
 mod task;
 mod worker;
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
@@ -21,15 +22,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_link::{Transport, shm::HostSegment};
+use ringway_link::{
+    Transport,
+    shm::{HostSegment, mapped::MappedGroup},
+};
 use ringway_sys::Signal;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(crate) use driver::Driver;
 pub(crate) use message::{MessageOp, Operands};
-pub(crate) use plans::{Plans, Shape};
+pub(crate) use plans::{Call, Plans, Way};
 pub(crate) use task::{Task, lock};
-use worker::Worker;
+use mapped::MappedTask;
+use worker::{Watched, Worker};
 
 use crate::{Error, bootstrap::World, control::Control, settings::Settings};
 
@@ -40,6 +44,10 @@ pub(crate) struct Engine {
     pub(crate) settings: Settings,
     /// Memory shared with the other ranks of this host.
     pub(crate) host: Option<Arc<HostSegment>>,
+    /// Kept for the life of the job, see [`Engine::group`].
+    pub(crate) mapped_groups: Mutex<Vec<MappedGroup>>,
+    /// The longest message that the transport takes in one piece.
+    pub(crate) slice_bytes: usize,
     driver: Mutex<Driver>,
     /// The transport's fd, to sleep on without holding the driver.
     fd: OwnedFd,
@@ -81,6 +89,8 @@ impl Engine {
             control,
             settings,
             host,
+            mapped_groups: Mutex::default(),
+            slice_bytes: transport.slice_bytes(),
             driver: Mutex::new(Driver::new(transport)),
             fd,
             bell,
@@ -102,11 +112,6 @@ impl Engine {
     pub(crate) fn wake(&self) {
         self.bell.raise();
         self.worker.notify();
-    }
-
-    /// The longest message that the transport takes in one piece.
-    pub(crate) fn slice_bytes(&self) -> usize {
-        lock(&self.driver).transport.slice_bytes()
     }
 
     /// What messages go over.
@@ -133,8 +138,12 @@ impl Engine {
         driver.start(op);
         self.settle(driver);
         if !waited_for && !task.is_done() {
-            self.worker.watch(self, task);
+            self.worker.watch(self, Watched::Messages(task));
         }
+    }
+
+    fn watch_mapped(self: &Arc<Self>, op: Arc<MappedTask>) {
+        self.worker.watch(self, Watched::Mapped(op));
     }
 
     /// An error if the job has failed: no new operation can end.
@@ -182,6 +191,12 @@ impl Engine {
             if limit.is_some_and(|limit| now >= limit) {
                 return None;
             }
+            if let Some(mapped) = task.mapped().filter(|_| limit.is_none()) {
+                if !self.take_over(mapped) {
+                    ringway_sys::yield_now();
+                }
+                continue;
+            }
             if self.control.failure().is_some() || now >= task.deadline {
                 self.fail(task, now);
                 continue;
@@ -220,18 +235,7 @@ impl Engine {
         if driver.transport.arm() {
             self.note_activity(&driver);
             drop(driver);
-            let nap = longest.min(LONGEST_NAP);
-            let nap = Timespec {
-                tv_sec: nap.as_secs().cast_signed(),
-                tv_nsec: i64::from(nap.subsec_nanos()),
-            };
-            let mut fds = [
-                PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
-            ];
-            // Interrupted or not: the caller looks again.
-            let _ = poll(&mut fds, Some(&nap));
-            self.bell.clear();
+            self.doze(longest, true);
             driver = lock(&self.driver);
         }
         driver.transport.disarm();
@@ -262,8 +266,8 @@ impl Engine {
         }
         drop(driver);
         for done in finished {
-            if let Some((group, shape)) = &done.task.plan {
-                lock(&group.plans).reuse(*shape, done.executor);
+            if let Some((group, call)) = &done.task.plan {
+                lock(&group.plans).reuse(*call, done.executor);
             }
             done.task.finish(Ok(()));
         }

@@ -1,61 +1,165 @@
-//! Which algorithm an operation takes, and what has been prepared for shapes that come again.
+//! Which algorithm an operation takes, and what has been prepared for calls that come again.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
+use ringway_link::shm::mapped::{MappedPlan, MappedSchedule};
 use ringway_plan::{
-    Algorithm, Collective, Executor, Layout, Memory, Rank, Topology, Verified, generate, verify,
+    Algorithm, Collective, DataType, Executor, Layout, Memory, Rank, ReduceOp, Topology, Verified,
+    generate, verify,
 };
 
-use crate::Error;
+use crate::{Descriptor, Error, Form, Request};
 
-/// What makes two operations take the same prepared plan.
+/// What calls have in common that are prepared alike.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Shape {
-    pub(crate) collective: Collective,
-    pub(crate) algorithm: Algorithm,
-    pub(crate) elements: usize,
-    pub(crate) element_size: usize,
-    pub(crate) in_place: bool,
+pub(crate) struct Call {
+    collective: Collective,
+    dtype: DataType,
+    op: Option<ReduceOp>,
+    algorithm: Option<Algorithm>,
+    input: usize,
+    output: usize,
 }
 
-/// A group's schedules, and executors that wait for the next operation of their shape.
+impl Call {
+    const fn of(request: &Request) -> Self {
+        Self {
+            collective: request.collective,
+            dtype: request.dtype,
+            op: request.op,
+            algorithm: request.algorithm,
+            input: request.input.len(),
+            output: request.output.len(),
+        }
+    }
+}
+
+/// A call that has been checked, and how it is run.
+pub(crate) struct Prepared {
+    pub(crate) call: Call,
+    pub(crate) descriptor: Descriptor,
+    pub(crate) elements: usize,
+    pub(crate) way: Way,
+}
+
+/// How an operation is run.
+pub(crate) enum Way {
+    /// In memory that all members map.
+    Mapped(Arc<MappedPlan>),
+    /// Over messages.
+    Messages(Verified),
+}
+
+/// A group's schedules, and what waits for the next operation of its kind.
 pub(crate) struct Plans {
     rank: Rank,
     topology: Topology,
-    chosen: HashMap<(Collective, usize), Algorithm>,
+    /// Whether the members map each other's memory.
+    mapped: bool,
+    form: Form,
+    last: Option<Arc<Prepared>>,
+    prepared: HashMap<Call, Arc<Prepared>>,
     schedules: HashMap<(Collective, Algorithm), Verified>,
-    executors: HashMap<Shape, Vec<Executor>>,
+    compiled: HashMap<(Collective, Algorithm), MappedSchedule>,
+    executors: HashMap<(Call, bool), Vec<Executor>>,
 }
 
-/// Shapes to keep executors for. Jobs use a few dozen; one that never repeats a shape must not fill memory.
-const SHAPES: usize = 256;
+/// Calls to keep prepared. Jobs use a few dozen; one that never repeats a call must not fill memory.
+const CALLS: usize = 256;
+
+/// Vectors up to this many bytes are reduced by every rank for itself within a host: one round in place of two.
+const ONE_SHOT_BYTES: usize = 4096;
 
 impl Plans {
-    pub(crate) fn new(rank: Rank, topology: Topology) -> Self {
+    pub(crate) fn new(rank: Rank, topology: Topology, mapped: bool, form: Form) -> Self {
         Self {
             rank,
             topology,
-            chosen: HashMap::new(),
+            mapped,
+            form,
+            last: None,
+            prepared: HashMap::new(),
             schedules: HashMap::new(),
+            compiled: HashMap::new(),
             executors: HashMap::new(),
         }
     }
 
-    /// The algorithm for a vector of `bytes`: the settings' if they name one, else the selector's.
-    pub(crate) fn algorithm(&mut self, collective: Collective, bytes: usize) -> Algorithm {
-        if let Some(&algorithm) = self.chosen.get(&(collective, bytes)) {
-            return algorithm;
+    /// Checks a call and prepares it, unless that was done before.
+    pub(crate) fn prepare(&mut self, request: &Request) -> Result<Arc<Prepared>, Error> {
+        let call = Call::of(request);
+        if let Some(last) = self.last.as_ref().filter(|last| last.call == call) {
+            return Ok(last.clone());
         }
-        let algorithm = Algorithm::Direct;
-        if self.chosen.len() >= SHAPES {
-            self.chosen.clear();
+        let prepared = match self.prepared.get(&call) {
+            Some(prepared) => prepared.clone(),
+            None => {
+                let prepared = Arc::new(self.prepare_new(call, request)?);
+                if self.prepared.len() >= CALLS {
+                    self.prepared.clear();
+                }
+                self.prepared.insert(call, prepared.clone());
+                prepared
+            }
+        };
+        self.last = Some(prepared.clone());
+        Ok(prepared)
+    }
+
+    fn prepare_new(&mut self, call: Call, request: &Request) -> Result<Prepared, Error> {
+        let elements = request.check(self.rank, self.topology.ranks())?;
+        let bytes = elements * call.dtype.size();
+        let algorithm =
+            call.algorithm.unwrap_or_else(|| self.algorithm(call.collective, bytes));
+        let schedule = self.schedule(call.collective, algorithm)?;
+        let form = self.form;
+        let (Call { collective, dtype, op, .. }, count) = (call, elements as u64);
+        let descriptor = Descriptor { collective, dtype, op, elements: count, algorithm, form };
+        let way = if self.mapped {
+            let rank = self.rank;
+            let compiled = self
+                .compiled
+                .entry((collective, algorithm))
+                .or_insert_with(|| MappedSchedule::compile(&schedule, rank));
+            let op = op.unwrap_or(ReduceOp::Sum);
+            Way::Mapped(Arc::new(MappedPlan::new(compiled, elements, dtype, op)))
+        } else {
+            Way::Messages(schedule)
+        };
+        Ok(Prepared { call, descriptor, elements, way })
+    }
+
+    /// Prepares a call in the `v` form, which is different each time.
+    pub(crate) fn prepare_uneven(&mut self, request: &Request) -> Result<Prepared, Error> {
+        let elements = request.check(self.rank, self.topology.ranks())?;
+        let call = Call::of(request);
+        let algorithm = call.algorithm.unwrap_or(Algorithm::Direct);
+        let schedule = self.schedule(call.collective, algorithm)?;
+        if !schedule.uneven() {
+            return Err(Error::Argument(format!(
+                "{}: {algorithm} cannot run the v form; use direct",
+                call.collective
+            )));
         }
-        self.chosen.insert((collective, bytes), algorithm);
-        algorithm
+        let Call { collective, dtype, op, .. } = call;
+        let form = Form::Uneven;
+        let descriptor = Descriptor { collective, dtype, op, elements: 0, algorithm, form };
+        Ok(Prepared { call, descriptor, elements, way: Way::Messages(schedule) })
+    }
+
+    /// The algorithm for a vector of `bytes`.
+    pub(crate) fn algorithm(&self, collective: Collective, bytes: usize) -> Algorithm {
+        match collective {
+            Collective::AllReduce if self.mapped && bytes <= ONE_SHOT_BYTES => Algorithm::OneShot,
+            Collective::AllReduce if !self.mapped && bytes <= 64 << 10 => {
+                Algorithm::RecursiveDoubling
+            }
+            _ => Algorithm::Direct,
+        }
     }
 
     /// The verified schedule of an algorithm.
-    pub(crate) fn schedule(
+    fn schedule(
         &mut self,
         collective: Collective,
         algorithm: Algorithm,
@@ -64,47 +168,33 @@ impl Plans {
             return Ok(verified.clone());
         }
         let verified = verify(generate(collective, algorithm, &self.topology)?)?;
-        self.schedules
-            .insert((collective, algorithm), verified.clone());
+        self.schedules.insert((collective, algorithm), verified.clone());
         Ok(verified)
     }
 
-    /// An executor for `shape`, used before or new.
+    /// An executor for a prepared call, used before or new.
     pub(crate) fn executor(
         &mut self,
-        shape: Shape,
+        prepared: &Prepared,
         schedule: &Verified,
         layout: impl FnOnce() -> Layout,
         slice_bytes: usize,
-    ) -> Executor {
-        match self.executors.get_mut(&shape).and_then(Vec::pop) {
-            Some(executor) => executor,
-            None => Self::fresh(schedule, self.rank, &layout(), slice_bytes, shape.in_place),
-        }
-    }
-
-    /// An executor for a shape that will not come again.
-    pub(crate) fn fresh(
-        schedule: &Verified,
-        rank: Rank,
-        layout: &Layout,
-        slice_bytes: usize,
         in_place: bool,
     ) -> Executor {
-        let memory = if in_place {
-            Memory::Shared
-        } else {
-            Memory::Apart
-        };
-        Executor::new(schedule, rank, layout, slice_bytes, memory)
+        let kept = self.executors.get_mut(&(prepared.call, in_place));
+        let memory = if in_place { Memory::Shared } else { Memory::Apart };
+        match kept.and_then(Vec::pop).filter(|_| prepared.descriptor.form != Form::Uneven) {
+            Some(executor) => executor,
+            None => Executor::new(schedule, self.rank, &layout(), slice_bytes, memory),
+        }
     }
 
     /// Takes back an executor whose operation has ended well.
-    pub(crate) fn reuse(&mut self, shape: Shape, mut executor: Executor) {
-        if self.executors.len() >= SHAPES && !self.executors.contains_key(&shape) {
+    pub(crate) fn reuse(&mut self, (call, in_place): (Call, bool), mut executor: Executor) {
+        if self.executors.len() >= CALLS && !self.executors.contains_key(&(call, in_place)) {
             self.executors.clear();
         }
         executor.reset();
-        self.executors.entry(shape).or_default().push(executor);
+        self.executors.entry((call, in_place)).or_default().push(executor);
     }
 }

@@ -3,13 +3,13 @@
 use std::{
     any::Any,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use super::plans::Shape;
+use super::{mapped::MappedTask, plans::Call};
 use crate::{Descriptor, Error, group::Group};
 
 /// Shared by the caller's handle and whoever drives the operation.
@@ -27,7 +27,9 @@ pub(crate) struct Task {
     /// Among operations in flight, higher goes first.
     pub(crate) priority: u8,
     /// Where its executor goes when it has ended well.
-    pub(crate) plan: Option<(Arc<Group>, Shape)>,
+    pub(crate) plan: Option<(Arc<Group>, (Call, bool))>,
+    /// Its operation, if that runs in mapped memory and is asynchronous.
+    mapped: OnceLock<Arc<MappedTask>>,
     done: AtomicBool,
     end: Mutex<End>,
     ended: Condvar,
@@ -53,7 +55,7 @@ impl Task {
         number: u32,
         timeout: Duration,
         priority: u8,
-        plan: Option<(Arc<Group>, Shape)>,
+        plan: Option<(Arc<Group>, (Call, bool))>,
     ) -> Arc<Self> {
         let begun = Instant::now();
         Arc::new(Self {
@@ -64,6 +66,7 @@ impl Task {
             deadline: begun + timeout,
             priority,
             plan,
+            mapped: OnceLock::new(),
             done: AtomicBool::new(false),
             end: Mutex::new(End::default()),
             ended: Condvar::new(),
@@ -86,6 +89,15 @@ impl Task {
             }
             None => end.callback = Some(callback),
         }
+    }
+
+    pub(super) fn set_mapped(&self, op: Arc<MappedTask>) {
+        // Set once, by whoever starts it.
+        let _ = self.mapped.set(op);
+    }
+
+    pub(super) fn mapped(&self) -> Option<&MappedTask> {
+        self.mapped.get().map(|op| &**op)
     }
 
     #[inline]

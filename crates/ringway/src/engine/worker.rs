@@ -1,11 +1,14 @@
 //! The thread that drives operations nobody waits for.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError, atomic::Ordering},
+    os::fd::AsFd,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-use super::{Engine, Task, lock};
+use ringway_link::shm::mapped::Progress;
+
+use super::{Driver, Engine, Task, lock, mapped::MappedTask};
 
 /// The worker's side of an engine. The thread starts with the first asynchronous operation.
 #[derive(Default)]
@@ -18,15 +21,33 @@ pub(super) struct Worker {
 struct State {
     started: bool,
     stop: bool,
-    /// What it drives; ended ones are dropped at the next turn.
-    tasks: Vec<Arc<Task>>,
+    /// What it drives, by descending priority; ended ones are dropped at the next turn.
+    watched: Vec<Watched>,
+}
+
+/// An operation that the worker drives.
+#[derive(Clone)]
+pub(super) enum Watched {
+    Mapped(Arc<MappedTask>),
+    Messages(Arc<Task>),
+}
+
+impl Watched {
+    fn task(&self) -> &Task {
+        match self {
+            Self::Mapped(op) => &op.task,
+            Self::Messages(task) => task,
+        }
+    }
 }
 
 impl Worker {
-    /// Has `task` driven to its end.
-    pub(super) fn watch(&self, engine: &Arc<Engine>, task: Arc<Task>) {
+    /// Has an operation driven to its end.
+    pub(super) fn watch(&self, engine: &Arc<Engine>, op: Watched) {
         let mut state = lock(&self.state);
-        state.tasks.push(task);
+        let priority = op.task().priority;
+        let at = state.watched.partition_point(|other| other.task().priority >= priority);
+        state.watched.insert(at, op);
         if !state.started {
             state.started = true;
             let engine = engine.clone();
@@ -37,6 +58,7 @@ impl Worker {
                 tracing::warn!(%error, "no engine thread: asynchronous operations progress in wait only");
             }
         }
+        drop(state);
         self.changed.notify_one();
     }
 
@@ -46,7 +68,7 @@ impl Worker {
 
     /// The last waiter has gone.
     pub(super) fn resume(&self) {
-        if !lock(&self.state).tasks.is_empty() {
+        if !lock(&self.state).watched.is_empty() {
             self.changed.notify_one();
         }
     }
@@ -56,21 +78,20 @@ impl Worker {
         self.changed.notify_one();
     }
 
-    /// Sleeps until there is something to drive. `None`: stop.
-    fn next(&self) -> Option<Vec<Arc<Task>>> {
+    /// Sleeps until there is something to drive. False: stop.
+    fn next(&self, into: &mut Vec<Watched>) -> bool {
         let mut state = lock(&self.state);
         loop {
             if state.stop {
-                return None;
+                return false;
             }
-            state.tasks.retain(|task| !task.is_done());
-            if !state.tasks.is_empty() {
-                return Some(state.tasks.clone());
+            state.watched.retain(|op| !op.task().is_done());
+            if !state.watched.is_empty() {
+                into.clone_from(&state.watched);
+                return true;
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            into.clear();
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -82,36 +103,100 @@ impl Worker {
 
 /// The thread, until the rank leaves.
 fn run(engine: &Engine) {
+    let mut watched = Vec::new();
     let mut idle_since: Option<Instant> = None;
-    while let Some(tasks) = engine.worker.next() {
+    while engine.worker.next(&mut watched) {
         let now = Instant::now();
         let failed = engine.control.failure().is_some();
-        for task in tasks.iter().filter(|task| failed || now >= task.deadline) {
-            engine.fail(task, now);
+        for op in watched.iter().filter(|op| failed || now >= op.task().deadline) {
+            match op {
+                Watched::Mapped(op) => op.fail(engine),
+                Watched::Messages(task) => engine.fail(task, now),
+            }
         }
-        if engine.waiters.load(Ordering::Relaxed) > 0 {
-            engine.worker.pause(Duration::from_millis(5));
-            continue;
+        let mapped = watched.iter().any(|op| matches!(op, Watched::Mapped(_)));
+        let messages = watched.iter().any(|op| matches!(op, Watched::Messages(_)));
+        let mut moved = mapped && step_mapped(engine, &watched);
+        // Whoever waits drives all messages.
+        let step_back = engine.waiters.load(Ordering::Relaxed) > 0;
+        let mut driver = None;
+        if messages && !step_back {
+            if let Ok(mut free) = engine.driver.try_lock() {
+                if free.drive(now) {
+                    moved = true;
+                    engine.settle(free);
+                } else {
+                    driver = Some(free);
+                }
+            }
         }
-        let Ok(mut driver) = engine.driver.try_lock() else {
-            continue;
-        };
-        if driver.drive(now) {
+        if moved {
             idle_since = None;
-            engine.settle(driver);
             continue;
         }
         let idle_for = now - *idle_since.get_or_insert(now);
         if idle_for < engine.spin {
             drop(driver);
-            if engine.crowded {
-                ringway_sys::yield_now()
-            } else {
-                ringway_sys::spin_hint()
-            }
+            if engine.crowded { ringway_sys::yield_now() } else { ringway_sys::spin_hint() }
+        } else if !mapped && step_back {
+            engine.worker.pause(Duration::from_millis(5));
         } else {
-            let deadline = tasks.iter().map(|task| task.deadline).min().unwrap_or(now);
-            engine.nap(driver, deadline.saturating_duration_since(now), idle_for);
+            sleep(engine, &watched, driver, now, idle_for);
         }
+    }
+}
+
+/// Steps the first operation that can move; whether one did.
+fn step_mapped(engine: &Engine, watched: &[Watched]) -> bool {
+    watched.iter().any(|op| match op {
+        Watched::Mapped(op) => op.try_step(engine) == Progress::Moved,
+        Watched::Messages(_) => false,
+    })
+}
+
+fn sleep(
+    engine: &Engine,
+    watched: &[Watched],
+    driver: Option<MutexGuard<'_, Driver>>,
+    now: Instant,
+    idle_for: Duration,
+) {
+    let deadline = watched.iter().map(|op| op.task().deadline).min().unwrap_or(now);
+    let may_sleep = watched.iter().all(|op| match op {
+        Watched::Mapped(op) => op.arm(),
+        Watched::Messages(_) => true,
+    });
+    if !may_sleep {
+        return;
+    }
+    let longest = deadline.saturating_duration_since(now);
+    match driver {
+        Some(driver) => engine.nap(driver, longest, idle_for),
+        None => engine.doze(longest, false),
+    }
+    if let Some(host) = &engine.host {
+        host.hush();
+    }
+}
+
+impl Engine {
+    /// Sleeps on everything that may wake this process.
+    pub(super) fn doze(&self, longest: Duration, transport: bool) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let nap = longest.min(super::LONGEST_NAP);
+        let nap =
+            Timespec { tv_sec: nap.as_secs().cast_signed(), tv_nsec: nap.subsec_nanos().into() };
+        let read = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let host = self.host.as_ref().map(|host| host.bell(host.local_rank()));
+        let transport = transport.then(|| self.fd.as_fd());
+        let mut fds = [self.bell.as_fd(), self.bell.as_fd(), self.bell.as_fd()].map(read);
+        let mut used = 1;
+        for fd in [host, transport].into_iter().flatten() {
+            fds[used] = read(fd);
+            used += 1;
+        }
+        // Interrupted or not: the caller looks again.
+        let _ = poll(&mut fds[..used], Some(&nap));
+        self.bell.clear();
     }
 }

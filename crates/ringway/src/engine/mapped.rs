@@ -1,0 +1,193 @@
+//! Operations in memory that all members of a group map.
+
+use std::{
+    cell::Cell,
+    sync::{Arc, Mutex, TryLockError},
+    time::{Duration, Instant},
+};
+
+use ringway_link::shm::mapped::{MappedCall, MappedError, MappedGroup, MappedOp, Progress};
+use ringway_plan::Rank;
+
+use super::{Engine, Task, failure::LAST_WORDS, lock};
+use crate::{Descriptor, Error, control::Cause, group::Group};
+
+/// An asynchronous operation: the worker steps it, or whoever waits runs it.
+pub(crate) struct MappedTask {
+    pub(crate) task: Arc<Task>,
+    members: Arc<[Rank]>,
+    op: Mutex<Option<MappedOp>>,
+}
+
+impl MappedTask {
+    /// The operation, unless it has ended or another thread has it in hand.
+    pub(super) fn try_step(&self, engine: &Engine) -> Progress {
+        let mut slot = match self.op.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Progress::Done,
+        };
+        let Some(op) = slot.as_mut() else { return Progress::Done };
+        match op.step() {
+            Ok(Progress::Done) => {
+                *slot = None;
+                drop(slot);
+                self.task.finish(Ok(()));
+                Progress::Done
+            }
+            Ok(progress) => progress,
+            Err(error) => {
+                *slot = None;
+                drop(slot);
+                self.task.finish(Err(engine.mapped_error(&self.task.descriptor, &self.members, error)));
+                Progress::Done
+            }
+        }
+    }
+
+    /// Asks to be woken when the operation may move; false if it may already.
+    pub(super) fn arm(&self) -> bool {
+        self.op.try_lock().is_ok_and(|slot| slot.as_ref().is_none_or(MappedOp::arm))
+    }
+
+    /// Gives the operation up.
+    pub(super) fn fail(&self, engine: &Engine) {
+        if let Some(op) = lock(&self.op).take() {
+            let error = op.timeout(self.task.begun.elapsed());
+            drop(op);
+            self.task.finish(Err(engine.mapped_error(&self.task.descriptor, &self.members, error)));
+        }
+    }
+}
+
+impl Engine {
+    /// Runs an operation on this thread.
+    #[inline]
+    pub(crate) fn run_mapped(
+        &self,
+        group: &Group,
+        mapped: &MappedGroup,
+        call: MappedCall,
+        descriptor: &Descriptor,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.usable()?;
+        let op = mapped.start(call).map_err(|e| self.mapped_error(descriptor, &group.members, e))?;
+        self.finish_mapped(op, descriptor, group.id, &group.members, timeout)
+    }
+
+    fn finish_mapped(
+        &self,
+        op: MappedOp,
+        descriptor: &Descriptor,
+        group: u64,
+        members: &[Rank],
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let activity = self.control.activity();
+        activity.begin(descriptor.collective, group, op.number() as u32);
+        let left_since: Cell<Option<Instant>> = Cell::new(None);
+        let interrupt = || {
+            if self.control.failure().is_some() {
+                return true;
+            }
+            // What a rank wrote before it left is there already; so it is waited for no longer.
+            if !members.iter().any(|&member| self.control.has_left(member)) {
+                return false;
+            }
+            let now = Instant::now();
+            let since = left_since.get().unwrap_or(now);
+            left_since.set(Some(since));
+            now - since > LAST_WORDS
+        };
+        let result = op.run(Instant::now() + timeout, &interrupt);
+        activity.end();
+        result.map_err(|error| self.mapped_error(descriptor, members, error))
+    }
+
+    /// Starts an operation that the worker drives until somebody waits for it.
+    pub(crate) fn start_mapped(
+        self: &Arc<Self>,
+        group: &Group,
+        mapped: &MappedGroup,
+        call: MappedCall,
+        task: &Arc<Task>,
+    ) -> Result<(), Error> {
+        self.usable()?;
+        let op = mapped
+            .start(call)
+            .map_err(|e| self.mapped_error(&task.descriptor, &group.members, e))?;
+        let op = Mutex::new(Some(op));
+        let watched = MappedTask { task: task.clone(), members: group.members.clone(), op };
+        let watched = Arc::new(watched);
+        task.set_mapped(watched.clone());
+        // What can be done at once is, so that peers need not wait for the worker.
+        watched.try_step(self);
+        if !task.is_done() {
+            self.watch_mapped(watched);
+        }
+        Ok(())
+    }
+
+    /// Runs an asynchronous operation to its end on the waiting thread. False if the worker has it in hand.
+    pub(super) fn take_over(&self, watched: &MappedTask) -> bool {
+        let Ok(mut slot) = watched.op.try_lock() else { return false };
+        let Some(op) = slot.take() else { return true };
+        drop(slot);
+        let task = &watched.task;
+        let left = task.deadline.saturating_duration_since(Instant::now());
+        let result =
+            self.finish_mapped(op, &task.descriptor, task.group, &watched.members, left);
+        task.finish(result);
+        true
+    }
+
+    /// What an error in mapped memory means for the job; all ranks are told.
+    fn mapped_error(&self, descriptor: &Descriptor, members: &[Rank], error: MappedError) -> Error {
+        let me = self.world.rank;
+        let told = |text: String| format!(" [rank {me} was in {descriptor}{text}]");
+        let waited_for = |member: usize, op: u64, point: u64| {
+            let peer = members[member];
+            let what = if point == 0 {
+                "call it".to_owned()
+            } else {
+                format!("reach point {point} of its program")
+            };
+            let host = &self.world.members[peer].host;
+            format!(" (operation {}), waiting for rank {peer} on host {host} to {what}", op - 1)
+        };
+        match error {
+            MappedError::Interrupted { member, op, point } => {
+                let left = members.iter().copied().find(|&peer| self.control.has_left(peer));
+                let failure = match (self.control.failure(), left) {
+                    (Some(failure), _) => failure,
+                    (None, Some(peer)) => self.control.report(peer, Cause::Left),
+                    (None, None) => self.control.report(members[member], Cause::Crashed),
+                };
+                Error::Failed { failure, context: told(waited_for(member, op, point)) }
+            }
+            MappedError::Timeout { member, op, point, waited } => {
+                let failure = match self.control.failure() {
+                    Some(failure) => failure,
+                    None => self.control.report(me, Cause::Timeout { limit: waited }),
+                };
+                Error::Failed { failure, context: told(waited_for(member, op, point)) }
+            }
+            MappedError::Mismatch { member, theirs, mine: _ } => {
+                let found = Descriptor::decode(theirs.0)
+                    .map_or_else(|| "another operation".to_owned(), |theirs| theirs.to_string());
+                let cause =
+                    Cause::Mismatch { other: me, expected: descriptor.to_string(), found };
+                let failure = self.control.report(members[member], cause);
+                Error::Failed { failure, context: told(String::new()) }
+            }
+            MappedError::Corrupt { member, .. } => {
+                let cause = Cause::LinkLost { peer: me, detail: error.to_string() };
+                let failure = self.control.report(members[member], cause);
+                Error::Failed { failure, context: told(String::new()) }
+            }
+            MappedError::Arena(error) => Error::Memory(error.to_string()),
+            error => Error::Argument(error.to_string()),
+        }
+    }
+}
