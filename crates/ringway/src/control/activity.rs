@@ -1,6 +1,9 @@
 //! What this rank is doing, as its signs of life tell the others.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
 use ringway_plan::Collective;
 
@@ -53,6 +56,40 @@ impl Activity {
             operation: self.operation.load(Ordering::Relaxed),
             step: self.step.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// What a rank was last seen doing, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    pub(super) snapshot: Snapshot,
+    /// How long it had been in that operation when it was last seen.
+    pub(super) since: Duration,
+    began: Instant,
+}
+
+impl Watch {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            snapshot: Snapshot::default(),
+            since: Duration::ZERO,
+            began: now,
+        }
+    }
+
+    /// It is seen doing this.
+    pub(super) fn look(&mut self, snapshot: Snapshot, now: Instant) {
+        if (snapshot.group, snapshot.operation) != (self.snapshot.group, self.snapshot.operation) {
+            self.began = now;
+        }
+        self.snapshot = snapshot;
+        self.since = now - self.began;
+    }
+
+    /// It says that it has been doing this for so long.
+    pub(super) const fn set(&mut self, snapshot: Snapshot, since: Duration) {
+        self.snapshot = snapshot;
+        self.since = since;
     }
 }
 

@@ -3,15 +3,16 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ringway_plan::Rank;
+use ringway_sys::Signal;
 
-use super::{Activity, Cause, Failure};
+use super::{Activity, Cause, Failure, activity::Watch, machine::News};
 use crate::bootstrap::{Member, World};
 
 type Callback = Box<dyn Fn() + Send + Sync>;
@@ -20,25 +21,50 @@ pub(super) struct Shared {
     pub(super) rank: Rank,
     pub(super) members: Arc<[Member]>,
     pub(super) activity: Activity,
+    /// Raised when there is a command.
+    pub(super) wake: Signal,
     failure: OnceLock<Arc<Failure>>,
     left: Box<[AtomicBool]>,
     callbacks: Mutex<Vec<Callback>>,
+    desk: Mutex<Desk>,
+    /// The desk, or the failure, has changed.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Desk {
+    commands: Vec<Command>,
+    ready: bool,
+    ended: bool,
+}
+
+/// From a caller to the control thread.
+pub(super) enum Command {
+    Leave { patience: Duration },
+    Report { rank: Rank, cause: Cause },
 }
 
 impl Shared {
-    pub(super) fn new(world: &World) -> Arc<Self> {
-        Arc::new(Self {
+    pub(super) fn new(world: &World) -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
             rank: world.rank,
             members: Arc::clone(&world.members),
             activity: Activity::default(),
+            wake: Signal::new()?,
             failure: OnceLock::new(),
             left: world
                 .members
                 .iter()
                 .map(|_| AtomicBool::new(false))
                 .collect(),
-            callbacks: Mutex::new(Vec::new()),
-        })
+            callbacks: Mutex::default(),
+            desk: Mutex::default(),
+            changed: Condvar::new(),
+        }))
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
@@ -53,42 +79,67 @@ impl Shared {
             .is_some_and(|left| left.load(Ordering::Acquire))
     }
 
-    pub(super) fn note_left(&self, rank: Rank) {
-        if let Some(left) = self.left.get(rank) {
-            left.store(true, Ordering::Release);
-            self.wake_all();
+    /// A failure with all that is known of the rank.
+    pub(super) fn describe(&self, rank: Rank, cause: Cause, watch: &Watch) -> Failure {
+        let member = &self.members[rank];
+        let operation = watch.snapshot.operation_text();
+        let step = if operation.is_empty() {
+            String::new()
+        } else {
+            watch.snapshot.step_text()
+        };
+        Failure {
+            rank,
+            host: member.host.clone(),
+            pid: member.pid,
+            cause,
+            operation,
+            step,
+            since: watch.since,
         }
+    }
+
+    /// As [`Shared::describe`], for a failure that this process decides alone.
+    pub(super) fn describe_alone(&self, rank: Rank, cause: Cause) -> Failure {
+        let now = Instant::now();
+        let mut watch = Watch::new(now);
+        if rank == self.rank {
+            watch.look(self.activity.snapshot(), now);
+        }
+        self.describe(rank, cause, &watch)
     }
 
     /// Makes this the failure, unless there is one already; returns the one that holds.
-    pub(super) fn settle(&self, rank: Rank, cause: Cause) -> Arc<Failure> {
-        let me = &self.members[rank];
-        let activity = self.activity.snapshot();
-        let failure = Failure {
-            rank,
-            host: me.host.clone(),
-            pid: me.pid,
-            cause,
-            operation: activity.operation_text(),
-            step: activity.step_text(),
-            since: Duration::ZERO,
-        };
-        let failure = Arc::clone(self.failure.get_or_init(|| Arc::new(failure)));
-        self.wake_all();
-        failure
+    pub(super) fn settle(&self, failure: Failure) -> Arc<Failure> {
+        let holds = Arc::clone(self.failure.get_or_init(|| Arc::new(failure)));
+        self.announce();
+        holds
     }
 
-    pub(super) fn on_change(&self, wake: Callback) {
-        if self.failure().is_some() {
-            wake();
+    pub(super) fn note(&self, news: News) {
+        match news {
+            News::Failed(failure) => {
+                let holds = self.settle(failure);
+                tracing::error!("{holds}");
+            }
+            News::Left(rank) => {
+                if let Some(left) = self.left.get(rank) {
+                    left.store(true, Ordering::Release);
+                }
+                self.announce();
+            }
+            News::Ready => {
+                self.desk().ready = true;
+                self.changed.notify_all();
+            }
         }
-        self.callbacks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(wake);
     }
 
-    fn wake_all(&self) {
+    /// Wakes whoever waits here, and whoever sleeps in an operation.
+    fn announce(&self) {
+        // With the lock held a waiter either has not looked yet, or waits already.
+        drop(self.desk());
+        self.changed.notify_all();
         for wake in self
             .callbacks
             .lock()
@@ -96,6 +147,83 @@ impl Shared {
             .iter()
         {
             wake();
+        }
+    }
+
+    pub(super) fn on_change(&self, wake: Callback) {
+        let mut callbacks = self
+            .callbacks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if self.failure().is_some() {
+            wake();
+        }
+        callbacks.push(wake);
+    }
+
+    /// Tells the control thread; false if it has ended.
+    pub(super) fn command(&self, command: Command) -> bool {
+        let mut desk = self.desk();
+        if desk.ended {
+            return false;
+        }
+        desk.commands.push(command);
+        self.wake.raise();
+        true
+    }
+
+    pub(super) fn take_commands(&self) -> Vec<Command> {
+        self.wake.clear();
+        std::mem::take(&mut self.desk().commands)
+    }
+
+    /// The control thread has ended.
+    pub(super) fn note_end(&self) {
+        self.desk().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits, until `deadline`, for all ranks to be connected, or a failure.
+    pub(super) fn wait_ready(&self, deadline: Instant) -> bool {
+        self.wait(deadline, |desk| desk.ready)
+    }
+
+    /// Waits, until `deadline`, for a failure.
+    pub(super) fn wait_failure(&self, deadline: Instant) {
+        self.wait(deadline, |desk| desk.ended);
+    }
+
+    /// Waits, until `deadline`, for the end of the control thread.
+    pub(super) fn wait_end(&self, deadline: Instant) {
+        let mut desk = self.desk();
+        while !desk.ended {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            desk = self
+                .changed
+                .wait_timeout(desk, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    fn wait(&self, deadline: Instant, done: impl Fn(&Desk) -> bool) -> bool {
+        let mut desk = self.desk();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if done(&desk) {
+                return true;
+            }
+            if self.failure().is_some() || left.is_zero() {
+                return false;
+            }
+            desk = self
+                .changed
+                .wait_timeout(desk, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 }

@@ -1,0 +1,191 @@
+//! The part of every rank but 0: it answers rank 0's pings, and hears from it what the others do.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ringway_plan::Rank;
+
+use super::{
+    Cause,
+    activity::Watch,
+    machine::{Lateness, Machine, News, Timing},
+    message::Message,
+    process,
+    shared::Shared,
+};
+
+pub(super) struct Spoke {
+    shared: Arc<Shared>,
+    timing: Timing,
+    watch: Watch,
+    hub: State,
+    heard: Instant,
+    lateness: Lateness,
+    /// When rank 0 must have said that all are connected; none once it has.
+    ready_by: Option<Instant>,
+    leave_by: Option<Instant>,
+    finished: bool,
+    messages: VecDeque<(Rank, Message)>,
+    news: VecDeque<News>,
+}
+
+/// What is known of rank 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Here,
+    /// It has left; its connection may still serve.
+    Left,
+    /// The job has failed, or there is no connection any more.
+    Over,
+}
+
+impl Spoke {
+    pub(super) fn new(shared: Arc<Shared>, timing: Timing, now: Instant) -> Self {
+        Self {
+            shared,
+            timing,
+            watch: Watch::new(now),
+            hub: State::Here,
+            heard: now,
+            lateness: Lateness::default(),
+            ready_by: Some(now + timing.connect),
+            leave_by: None,
+            finished: false,
+            messages: VecDeque::new(),
+            news: VecDeque::new(),
+        }
+    }
+
+    /// Rank 0 itself has failed: every rank sees that for itself.
+    fn give_up_hub(&mut self, cause: Cause) {
+        if self.hub == State::Here {
+            // What rank 0 did it told nobody.
+            let failure = self.shared.describe(0, cause, &Watch::new(self.heard));
+            self.news.push_back(News::Failed(failure));
+        }
+        self.hub = State::Over;
+    }
+
+    /// When rank 0's silence becomes its failure. Until all are connected it may be waiting for others, as it does
+    /// for the whole of that time.
+    fn silent_at(&self) -> Option<Instant> {
+        (self.hub == State::Here)
+            .then(|| self.heard + self.timing.failure_after + self.lateness.allowance(&self.timing))
+    }
+}
+
+impl Machine for Spoke {
+    fn handle_connected(&mut self, _rank: Rank, now: Instant) {
+        self.heard = now;
+    }
+
+    fn handle_message(&mut self, _from: Rank, message: Message, now: Instant) {
+        let interval = now - self.heard;
+        self.heard = now;
+        match message {
+            Message::Ping(number) => {
+                self.lateness
+                    .note(interval.saturating_sub(self.timing.heartbeat));
+                self.watch.look(self.shared.activity.snapshot(), now);
+                let Watch {
+                    snapshot: activity,
+                    since,
+                    ..
+                } = self.watch;
+                self.messages.push_back((
+                    0,
+                    Message::Pong {
+                        number,
+                        activity,
+                        since,
+                    },
+                ));
+            }
+            Message::Failed(failure) => {
+                if self.hub != State::Over {
+                    self.news.push_back(News::Failed(failure));
+                    self.hub = State::Over;
+                }
+            }
+            Message::Left(rank) => {
+                if rank == 0 && self.hub == State::Here {
+                    self.hub = State::Left;
+                }
+                if rank == self.shared.rank {
+                    self.finished = true;
+                } else {
+                    self.news.push_back(News::Left(rank));
+                }
+            }
+            Message::Ready => {
+                self.ready_by = None;
+                self.news.push_back(News::Ready);
+            }
+            // Nothing else is said by rank 0.
+            _ => tracing::debug!(?message, "unexpected control message"),
+        }
+    }
+
+    fn handle_closed(&mut self, _rank: Rank, _now: Instant) {
+        self.give_up_hub(Cause::Crashed);
+        self.finished = self.leave_by.is_some();
+    }
+
+    fn handle_report(&mut self, rank: Rank, cause: Cause, now: Instant) {
+        if self.hub == State::Over {
+            let failure = self.shared.describe(rank, cause, &Watch::new(now));
+            self.news.push_back(News::Failed(failure));
+        } else {
+            self.messages
+                .push_back((0, Message::Report { rank, cause }));
+        }
+    }
+
+    fn handle_leave(&mut self, now: Instant, patience: Duration) {
+        if self.leave_by.is_none() {
+            self.leave_by = Some(now + patience);
+            self.news.push_back(News::Left(self.shared.rank));
+            self.messages.push_back((0, Message::Leaving));
+            self.finished |= self.hub == State::Over;
+        }
+    }
+
+    fn handle_time(&mut self, now: Instant) {
+        if self.leave_by.is_some_and(|by| by <= now) {
+            self.finished = true;
+            return;
+        }
+        if self.ready_by.is_some_and(|by| by <= now) {
+            self.ready_by = None;
+            self.give_up_hub(Cause::Timeout {
+                limit: self.timing.connect,
+            });
+        }
+        if self.silent_at().is_some_and(|at| at <= now) {
+            let cause = process::silent(&self.shared, 0, now - self.heard);
+            self.give_up_hub(cause);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        [self.silent_at(), self.ready_by, self.leave_by]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn poll_message(&mut self) -> Option<(Rank, Message)> {
+        self.messages.pop_front()
+    }
+
+    fn poll_news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finished
+    }
+}
