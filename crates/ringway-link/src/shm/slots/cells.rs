@@ -57,7 +57,7 @@ impl Cells for Memory {
     }
 }
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 impl Cells for std::sync::Arc<[loom::sync::atomic::AtomicU64]> {
     fn load(&self, index: usize) -> u64 {
         self[index].load(Ordering::Acquire)

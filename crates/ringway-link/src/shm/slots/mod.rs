@@ -53,12 +53,14 @@ mod descriptor;
 mod geometry;
 mod hash;
 mod inbox;
+#[cfg(all(test, loom))]
+mod model;
 mod outbox;
 mod parking;
 mod peer;
 mod presence;
 mod ring;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use geometry::Geometry;

@@ -99,7 +99,7 @@ impl Peer {
         self.rank
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) const fn held_slots(&self) -> u64 {
         self.consumer.held().slots
     }
