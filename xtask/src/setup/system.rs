@@ -87,7 +87,13 @@ fn privilege() -> Result<Vec<&'static str>> {
 
 fn apt(prefix: &[&str], args: &[&str]) -> Result<()> {
     let mut words = prefix.to_owned();
-    words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    words.extend([
+        "env",
+        "DEBIAN_FRONTEND=noninteractive",
+        "apt-get",
+        "-o",
+        "Dpkg::Use-Pty=0",
+    ]);
     words.extend(args);
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).current_dir(Path::new("/"));

@@ -53,12 +53,7 @@ pub(super) fn doctests(runner: &Runner) -> Result<Counts> {
 }
 
 pub(super) fn documentation(runner: &Runner) -> Result<Counts> {
-    let mut doc = repo::cargo([
-        "doc",
-        "--workspace",
-        "--no-deps",
-        "--document-private-items",
-    ]);
+    let mut doc = repo::cargo(["doc", "--workspace", "--no-deps"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     runner.check(doc)
 }
