@@ -3,11 +3,13 @@
 
 mod address;
 mod error;
+mod fault;
 mod listener;
 mod loopback;
 mod router;
 mod session;
 pub mod shm;
+mod trace;
 mod transport;
 
 pub use address::{
@@ -15,10 +17,12 @@ pub use address::{
     network_id,
 };
 pub use error::LinkError;
+pub use fault::{BadFaultPlan, Fault, FaultPlan};
 pub use listener::{Arrival, BadPorts, Bind, Inbox, ListenError, Listener, Ports};
 pub use loopback::{Loopback, LoopbackOptions};
 pub use router::Router;
 pub use session::{
     Greeting, Hello, Identity, JobId, MAX_BODY, NoGreeting, Purpose, Reason, Session, VERSION,
 };
+pub use trace::{Trace, TraceLog};
 pub use transport::{Event, MessageKey, Sink, Transport, Wake};
