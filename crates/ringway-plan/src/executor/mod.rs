@@ -179,6 +179,13 @@ impl Executor {
         )
     }
 
+    /// The number of the view that a receiving action has, if it is an [`Action::View`].
+    pub fn view(&self, id: ActionId) -> Option<usize> {
+        let queue = self.program.queues.get(id.queue as usize)?;
+        let step = self.program.steps.get(self.step_at(queue, id.position))?;
+        matches!(step.kind, Kind::RecvReduce(_)).then(|| queue.view(id.position))
+    }
+
     /// Whether all is done.
     pub const fn is_done(&self) -> bool {
         self.left == 0

@@ -273,6 +273,7 @@ impl World {
                     !std::mem::replace(&mut self.held[rank][view], true),
                     "view in use"
                 );
+                assert_eq!(self.ranks[rank].view(id), Some(view));
                 self.want((peer, rank, lane, message, slice), id, None);
             }
             action => self.work[rank].push_back(action),
