@@ -72,7 +72,7 @@ pub(crate) fn train(backend: &str) -> Result<Command> {
     let script = repo::venv_command("python");
     let mut command = Command::new(repo::ringway());
     command
-        .args(["run", "-n", RANKS, "--"])
+        .args(["run", "-n", RANKS, "--no-prefix", "--"])
         .arg(script.get_program());
     command
         .args(["examples/train_digits.py", "--backend", backend, "--json"])
