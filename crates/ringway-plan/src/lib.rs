@@ -11,6 +11,7 @@ mod executor;
 mod generate;
 mod layout;
 pub mod mapped;
+mod msccl;
 mod schedule;
 mod select;
 mod table;
@@ -22,6 +23,7 @@ pub use data::{DataType, ReduceOp, UnknownName};
 pub use executor::{Action, ActionId, Executor, Pending, Place, WINDOW};
 pub use generate::{GenerateError, Topology, generate};
 pub use layout::{Layout, cut};
+pub use msccl::{MscclError, read_msccl};
 pub use schedule::{
     Collective, Lane, Op, Order, Program, Rank, Schedule, Space, Span, Step, StepRef,
 };

@@ -8,7 +8,8 @@ use ringway_plan::{
 };
 
 fn schedule(collective: Collective, algorithm: Algorithm, topology: &Topology) -> Verified {
-    verify(generate(collective, algorithm, topology).unwrap()).unwrap()
+    let schedule = generate(collective, algorithm, topology).unwrap_or_else(|e| panic!("{e}"));
+    verify(schedule).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn seconds(cost: Cost) -> f64 {
