@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use clap::builder::PossibleValuesParser;
 
 /// Everything that is done with a checkout, from a fresh machine on.
 #[derive(Parser)]
@@ -29,7 +30,11 @@ enum Task {
     /// Train a network on 2 ranks over Ringway and over Gloo; writes report/demo.html
     Demo,
     /// Run every check; the last line printed is `N passed, N failed`
-    Test,
+    Test {
+        /// Only these stages; those they need are taken to have passed
+        #[arg(value_parser = PossibleValuesParser::new(test::stages()))]
+        stages: Vec<String>,
+    },
     /// Measure all-reduce over shared memory and TCP on 2 and 4 ranks; writes report/bench.md
     Bench,
     /// Format Rust and Python sources
@@ -40,7 +45,7 @@ fn main() -> ExitCode {
     let done: Result<ExitCode> = match Task::parse() {
         Task::Setup => setup::run().map(|()| ExitCode::SUCCESS),
         Task::Demo => demo::run().map(|()| ExitCode::SUCCESS),
-        Task::Test => test::run(),
+        Task::Test { stages } => test::run(&stages),
         Task::Bench => bench::run().map(|()| ExitCode::SUCCESS),
         Task::Fmt => fmt::run().map(|()| ExitCode::SUCCESS),
     };

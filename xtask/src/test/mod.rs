@@ -36,16 +36,26 @@ const STAGES: [Stage; 13] = [
     Stage::new("fuzz", &[], 10, slow::fuzz),
 ];
 
-/// Runs all stages, prints the table and, as the last line, the sums.
-pub(crate) fn run() -> Result<ExitCode> {
+/// The stages' names, in their order.
+pub(crate) fn stages() -> [&'static str; STAGES.len()] {
+    STAGES.each_ref().map(Stage::name)
+}
+
+/// Runs the stages named, or all where none is, prints the table and, as the last line, the sums.
+pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
     let start = Instant::now();
     let mut verdicts: Vec<Verdict> = Vec::new();
-    for stage in &STAGES {
+    let wanted = |stage: &&Stage| names.is_empty() || names.iter().any(|name| name == stage.name());
+    for stage in STAGES.iter().filter(wanted) {
         let verdict = stage.judge(&verdicts, start + BUDGET);
         println!("== {verdict}");
         verdicts.push(verdict);
     }
-    println!("\nAll stages, {:.0} s:", start.elapsed().as_secs_f64());
+    println!(
+        "\n{} stages, {:.0} s:",
+        verdicts.len(),
+        start.elapsed().as_secs_f64()
+    );
     for verdict in &verdicts {
         println!("  {verdict}");
     }

@@ -52,6 +52,10 @@ impl Stage {
         }
     }
 
+    pub(super) const fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Runs the stage unless one it needs is missing from those passed before.
     pub(super) fn judge(&self, before: &[Verdict], end: Instant) -> Verdict {
         let start = Instant::now();
