@@ -1,2 +1,47 @@
-//! The `ringway` command.
-fn main() {}
+//! The `ringway` command: start ranks, measure collectives, look at schedules and settings.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod config;
+mod launch;
+mod plan;
+mod run;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Collective communication for distributed training: run, measure, and look inside.
+#[derive(Debug, Parser)]
+#[command(name = "ringway", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure a collective, with nccl-tests' flags and columns.
+    Bench(bench::Bench),
+    /// Show the settings, and where each comes from.
+    Config(config::Config),
+    /// Show or verify the schedule of a collective.
+    Plan(plan::Plan),
+    /// Start a program as several ranks on this machine.
+    Run(run::Run),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Bench(bench) => bench.execute(),
+        Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
+        Command::Plan(plan) => plan.execute().map(|()| ExitCode::SUCCESS),
+        Command::Run(run) => run.execute(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("ringway: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -90,7 +90,8 @@ impl<T: Element> ArenaBuffer<T> {
         }
     }
 
-    pub(crate) fn on_heap(len: usize) -> Self {
+    /// Ordinary memory, for comparison; zeros.
+    pub fn private(len: usize) -> Self {
         let mut storage = vec![0_u64; (len * size_of::<T>()).div_ceil(8)];
         let memory = words(&mut storage).slice(0..len * size_of::<T>());
         Self {

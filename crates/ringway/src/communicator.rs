@@ -60,10 +60,24 @@ impl Communicator {
         self.engine().transport_name()
     }
 
+    /// What carries this communicator's collectives: `shm` where all ranks share a host's memory, else the
+    /// transport of its messages.
+    pub fn path(&self) -> String {
+        if self.group.mapped.is_some() { "shm".to_owned() } else { self.transport() }
+    }
+
     /// Ends the job on all ranks: every call, here and there, returns an error that says `reason`, within 1 s.
     pub fn abort(&self, reason: &str) {
         self.engine().control.abort(reason);
         self.engine().wake();
+    }
+
+    /// Leaves the job in good order, on behalf of all communicators of this process's job: what the others still
+    /// wait for from this rank fails there, and no call here can end any more. More calls do nothing.
+    ///
+    /// Dropping the last communicator does the same. This is for where that cannot be waited for.
+    pub fn leave(&self) {
+        self.membership.leave();
     }
 
     /// Runs an operation on the calling thread and returns when this rank's part of it is done.
@@ -72,6 +86,22 @@ impl Communicator {
     /// Wrong arguments, which leave the communicator as it was; a failure of any rank, a mismatch between
     /// ranks, or the deadline, after which it cannot be used any more.
     pub fn run(&self, request: Request) -> Result<(), Error> {
+        match self.run_until(request, &|| false)? {
+            None => Ok(()),
+            Some(work) => work.wait(),
+        }
+    }
+
+    /// Like [`Self::run`], until `stop` says so: then the operation is returned, and goes on in the background, as
+    /// if [submitted](Self::submit). `stop` is asked at least every 100 ms while there is nothing to do.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_until(
+        &self,
+        request: Request,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Work>, Error> {
         let (group, engine) = (&self.group, self.engine());
         if request.parts.is_none() && let Some(mapped) = &group.mapped {
             let prepared = lock(&group.plans).prepare(&request)?;
@@ -79,11 +109,23 @@ impl Communicator {
                 request.in_place(group.rank, group.size(), prepared.elements)?;
                 let call = request.mapped_call(&prepared.descriptor, plan);
                 let timeout = request.timeout.unwrap_or_else(|| self.timeout());
-                return engine.run_mapped(group, mapped, call, &prepared.descriptor, timeout);
+                let descriptor = &prepared.descriptor;
+                let op = engine.run_mapped(group, mapped, call, descriptor, timeout, stop)?;
+                return Ok(op.map(|op| {
+                    let task = self.task(&request, prepared.descriptor, op.number() as u32, None);
+                    engine.drive_behind(group, op, &task);
+                    Work { communicator: self.clone(), task }
+                }));
             }
         }
         let task = self.start_messages(&request, None, true)?;
-        engine.wait(&task)
+        match engine.wait_until(&task, stop) {
+            Some(result) => result.map(|()| None),
+            None => {
+                engine.drive_messages_behind(&task);
+                Ok(Some(Work { communicator: self.clone(), task }))
+            }
+        }
     }
 
     /// Starts an operation. Its memory must stay valid, and alone the operation's, until it has ended.
@@ -117,11 +159,14 @@ impl Communicator {
                 };
                 request.in_place(group.rank, group.size(), prepared.elements)?;
                 let call = request.mapped_call(&prepared.descriptor, plan);
-                let task = self.task(request, prepared.descriptor, group.number(), None);
+                let op = self.engine().start_mapped(group, mapped, call, &prepared.descriptor)?;
+                // Not the group's next number: blocking calls in mapped memory take none, and the numbers of messages
+                // must be the same on all ranks however each of them waits.
+                let task = self.task(request, prepared.descriptor, op.number() as u32, None);
                 if let Some(buffers) = buffers {
                     task.keep(buffers);
                 }
-                self.engine().start_mapped(group, mapped, call, &task)?;
+                self.engine().drive_behind(group, op, &task);
                 task
             }
             _ => self.start_messages(request, buffers, false)?,
@@ -185,36 +230,45 @@ impl Communicator {
         Ok(task)
     }
 
-    /// Starts sending `memory` to `to`.
-    pub(crate) fn start_send(
+    /// Starts sending `memory` to `to`, whose [`Self::start_recv`] has the same length, `dtype` and `tag`. Messages with one
+    /// tag arrive in the order in which they were started. Without a `timeout`, the setting holds.
+    ///
+    /// # Errors
+    /// Wrong arguments. All else comes from [`Work::wait`].
+    pub fn start_send(
         &self,
         memory: Memory,
         dtype: DataType,
         to: Rank,
         tag: u32,
+        timeout: Option<Duration>,
     ) -> Result<Work, Error> {
         let stream = Stream {
             from: self.rank(),
             to,
             tag,
         };
-        self.start_stream(stream, to, memory, memory, dtype)
+        self.start_stream(stream, to, memory, memory, dtype, timeout)
     }
 
-    /// Starts receiving into `memory` from `from`.
-    pub(crate) fn start_recv(
+    /// Starts receiving into `memory` what `from` sends with the same `tag`; see [`Self::start_send`].
+    ///
+    /// # Errors
+    /// Wrong arguments. All else comes from [`Work::wait`].
+    pub fn start_recv(
         &self,
         memory: Memory,
         dtype: DataType,
         from: Rank,
         tag: u32,
+        timeout: Option<Duration>,
     ) -> Result<Work, Error> {
         let stream = Stream {
             from,
             to: self.rank(),
             tag,
         };
-        self.start_stream(stream, from, Memory::EMPTY, memory, dtype)
+        self.start_stream(stream, from, Memory::EMPTY, memory, dtype, timeout)
     }
 
     /// A message is a broadcast in a group of two.
@@ -225,6 +279,7 @@ impl Communicator {
         input: Memory,
         output: Memory,
         dtype: DataType,
+        timeout: Option<Duration>,
     ) -> Result<Work, Error> {
         if peer >= self.size() || peer == self.rank() {
             return Err(Error::Argument(format!(
@@ -241,10 +296,9 @@ impl Communicator {
             membership: self.membership.clone(),
             group,
         };
-        pair.submit(
-            Request::new(Collective::Broadcast { root: 0 }, dtype, input, output)
-                .algorithm(Algorithm::Direct),
-        )
+        let request = Request::new(Collective::Broadcast { root: 0 }, dtype, input, output)
+            .algorithm(Algorithm::Direct);
+        pair.submit(Request { timeout, ..request })
     }
 
     /// Makes a communicator of the ranks that give the same `color`, in the order of `key` and then of rank here.
@@ -283,7 +337,7 @@ impl Communicator {
     /// The arena is full: the setting `arena_size`.
     pub fn allocate<T: Element>(&self, len: usize) -> Result<ArenaBuffer<T>, Error> {
         let Some(host) = &self.engine().host else {
-            return Ok(ArenaBuffer::on_heap(len));
+            return Ok(ArenaBuffer::private(len));
         };
         let bytes = len.checked_mul(size_of::<T>()).unwrap_or(usize::MAX);
         let block = host
@@ -346,7 +400,13 @@ impl Engine {
             // Members may look at the block after this rank has dropped the group.
             lock(&self.mapped_groups).push(mapped.clone());
         }
-        let plans = Plans::new(rank, self.topology(&members), mapped.is_some(), Form::Even);
+        let plans = Plans::new(
+            rank,
+            self.topology(&members),
+            mapped.is_some(),
+            Form::Even,
+            self.policy.clone(),
+        );
         Ok(Group::new(id, members, rank, plans, mapped))
     }
 

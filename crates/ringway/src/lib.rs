@@ -24,6 +24,7 @@ mod communicator;
 pub mod control;
 mod engine;
 mod error;
+mod external;
 mod group;
 mod request;
 pub mod settings;

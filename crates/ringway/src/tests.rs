@@ -226,6 +226,71 @@ fn groups_of_a_split_work_side_by_side(over: Over) {
     });
 }
 
+fn groups_meet_at_a_store_of_their_own(over: Over) {
+    let stores: [Arc<dyn Store>; 2] = [Arc::new(Shelf::default()), Arc::new(Shelf::default())];
+    world_over(over, 4, &[], |comm| {
+        let me = comm.rank();
+        // Twice the same members, in an order of their own; rank 3 takes no part.
+        for (round, store) in stores.iter().enumerate().filter(|_| me != 3) {
+            let group = comm.group_from(&**store, (me + 1) % 3, 3).unwrap();
+            assert_eq!(group.members(), [2, 0, 1]);
+            let mut x = [me as u32 + round as u32];
+            group.all_reduce(&mut x, ReduceOp::Sum).unwrap();
+            assert_eq!(x[0], 3 + 3 * round as u32);
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+fn a_member_that_does_not_come_is_named(over: Over) {
+    let store: Arc<dyn Store> = Arc::new(Shelf::default());
+    world_over(over, 3, &[("connect_timeout", "1s")], |comm| {
+        if comm.rank() < 2 {
+            let error = comm.group_from(&*store, comm.rank(), 3).unwrap_err().to_string();
+            assert!(error.contains("rank 2 of 3 has not joined"), "{error}");
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+fn a_wait_can_be_given_up_and_taken_up_again(over: Over) {
+    world_over(over, 2, &[], |comm| {
+        let me = comm.rank();
+        let late = || std::thread::sleep(Duration::from_millis(if me == 0 { 0 } else { 300 }));
+        let mut x = vector(me, 5000);
+        let memory = exclusive(&mut x);
+        let request = Request::new(Collective::AllReduce, crate::DataType::U32, memory, memory)
+            .reduce_op(ReduceOp::Sum);
+        late();
+        let began = Instant::now();
+        let soon = || began.elapsed() > Duration::from_millis(50);
+        match comm.run_until(request, &soon).unwrap() {
+            Some(work) => {
+                assert_eq!(me, 0, "the later one has nobody to wait for");
+                assert!(began.elapsed() < Duration::from_millis(250));
+                assert!(work.wait_until(&|| true).is_none_or(|result| result.is_ok()));
+                work.wait().unwrap();
+            }
+            None => assert_eq!(me, 1),
+        }
+        assert!(x.iter().enumerate().all(|(i, &x)| x == summed(2, i)));
+        // Whether a rank waited or not makes no difference to what comes after.
+        let mut got = vec![0; 2];
+        comm.all_to_all_v(&[me as u32, 7], &[1, 1], &mut got, &[1, 1]).unwrap();
+        assert_eq!(got, if me == 0 { [0, 1] } else { [7, 7] });
+    });
+}
+
+fn nobody_waits_for_a_rank_that_leaves(over: Over) {
+    world_over(over, 2, &[], |comm| {
+        if comm.rank() == 1 {
+            return comm.leave();
+        }
+        let error = comm.barrier().unwrap_err().to_string();
+        assert!(error.contains("rank 1") && error.contains("left"), "{error}");
+    });
+}
+
 fn messages_between_two_match_by_tag(over: Over) {
     world_over(over, 3, &[], |comm| {
         let (me, n) = (comm.rank(), comm.size());
@@ -339,14 +404,18 @@ macro_rules! over_both {
     };
 }
 over_both!(
+    a_member_that_does_not_come_is_named,
     a_rank_that_does_not_call_is_a_timeout_that_names_it,
+    a_wait_can_be_given_up_and_taken_up_again,
     asynchronous_operations_overlap_and_give_their_buffers_back,
     asynchronous_work_ends_without_anybody_waiting,
     averages_divide_once,
     different_calls_are_an_error_that_says_both_sides,
     every_collective_by_every_algorithm,
+    groups_meet_at_a_store_of_their_own,
     groups_of_a_split_work_side_by_side,
     messages_between_two_match_by_tag,
+    nobody_waits_for_a_rank_that_leaves,
     parts_of_different_length,
     wrong_arguments_leave_the_communicator_usable,
 );

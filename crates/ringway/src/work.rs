@@ -31,6 +31,11 @@ impl Work {
         self.communicator.engine().wait_for(&self.task, timeout)
     }
 
+    /// Like [`Self::wait`] until `stop` says so; `None` then. It goes on. `stop` is asked at least every 100 ms.
+    pub fn wait_until(&self, stop: &dyn Fn() -> bool) -> Option<Result<(), Error>> {
+        self.communicator.engine().wait_until(&self.task, stop)
+    }
+
     /// Calls `callback` when the operation ends (at once if it has), on the thread that drives it.
     pub fn on_end(&self, callback: impl FnOnce(&Result<(), Error>) + Send + 'static) {
         self.task.on_end(Box::new(callback));

@@ -215,11 +215,6 @@ impl ArenaBlock {
             .memory()
             .slice(self.start..self.start + self.bytes)
     }
-
-    /// Where it starts, counted from the start of the segment.
-    pub(super) const fn segment_offset(&self) -> usize {
-        self.start
-    }
 }
 
 impl Drop for ArenaBlock {

@@ -1,12 +1,14 @@
 //! Shared memory between the ranks of a host.
 //!
 //! [`HostSegment`] is the memory, [`Offer`] and [`fetch`] bring it from the rank that makes it to the others,
-//! [`Arena`] allocates in it, [`SlotTransport`] moves messages through it.
+//! [`Arena`] allocates in it, [`SlotTransport`] moves messages through it, and groups that lie within a host go without
+//! messages: [`mapped`].
 
 mod arena;
 mod error;
 mod handover;
 mod host;
+pub mod mapped;
 mod slots;
 
 pub use arena::{Arena, ArenaBlock, ArenaError};

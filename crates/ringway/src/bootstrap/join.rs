@@ -157,7 +157,13 @@ pub(super) fn settle(
     }
 }
 
-fn missing(size: usize, ranks: &[Rank], waited: Duration, note: String) -> BootstrapError {
+/// The error that names the ranks that have not come.
+pub(crate) fn missing(
+    size: usize,
+    ranks: &[Rank],
+    waited: Duration,
+    note: String,
+) -> BootstrapError {
     let present: Vec<Rank> = (0..size).filter(|rank| !ranks.contains(rank)).collect();
     BootstrapError::Missing {
         missing: name_ranks(ranks),

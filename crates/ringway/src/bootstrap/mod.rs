@@ -23,6 +23,7 @@ pub(crate) use codec::{Malformed, Reader, Writer};
 pub use error::BootstrapError;
 pub use hostlist::expand_hostlist;
 pub use join::join;
+pub(crate) use join::missing;
 pub use launch::{Launch, Launcher, Rendezvous};
 pub use store::{Store, StoreError};
 pub use world::{HostId, Member, World};

@@ -17,6 +17,8 @@ mod process;
 mod run;
 mod shared;
 mod spoke;
+#[cfg(test)]
+mod tests;
 
 use std::{
     sync::Arc,
@@ -71,7 +73,8 @@ impl Control {
                 detail: error.to_string(),
             }
         };
-        let shared = Shared::new(world).map_err(system("making an eventfd"))?;
+        let shared = Shared::new(world.rank, Arc::clone(&world.members))
+            .map_err(system("making an eventfd"))?;
         if world.size() == 1 {
             return Ok(Self {
                 shared,

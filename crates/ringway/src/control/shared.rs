@@ -13,7 +13,7 @@ use ringway_plan::Rank;
 use ringway_sys::Signal;
 
 use super::{Activity, Cause, Failure, activity::Watch, machine::News};
-use crate::bootstrap::{Member, World};
+use crate::bootstrap::Member;
 
 type Callback = Box<dyn Fn() + Send + Sync>;
 
@@ -45,18 +45,15 @@ pub(super) enum Command {
 }
 
 impl Shared {
-    pub(super) fn new(world: &World) -> std::io::Result<Arc<Self>> {
+    pub(super) fn new(rank: Rank, members: Arc<[Member]>) -> std::io::Result<Arc<Self>> {
+        let left = members.iter().map(|_| AtomicBool::new(false)).collect();
         Ok(Arc::new(Self {
-            rank: world.rank,
-            members: Arc::clone(&world.members),
+            rank,
+            members,
             activity: Activity::default(),
             wake: Signal::new()?,
             failure: OnceLock::new(),
-            left: world
-                .members
-                .iter()
-                .map(|_| AtomicBool::new(false))
-                .collect(),
+            left,
             callbacks: Mutex::default(),
             desk: Mutex::default(),
             changed: Condvar::new(),

@@ -61,7 +61,7 @@ impl MappedTask {
 }
 
 impl Engine {
-    /// Runs an operation on this thread.
+    /// Runs an operation on this thread, until it is done or `stop` says so: then it is given back.
     #[inline]
     pub(crate) fn run_mapped(
         &self,
@@ -70,25 +70,32 @@ impl Engine {
         call: MappedCall,
         descriptor: &Descriptor,
         timeout: Duration,
-    ) -> Result<(), Error> {
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<MappedOp>, Error> {
         self.usable()?;
         let op = mapped.start(call).map_err(|e| self.mapped_error(descriptor, &group.members, e))?;
-        self.finish_mapped(op, descriptor, group.id, &group.members, timeout)
+        self.drive_mapped(op, descriptor, group.id, &group.members, timeout, stop)
     }
 
-    fn finish_mapped(
+    fn drive_mapped(
         &self,
-        op: MappedOp,
+        mut op: MappedOp,
         descriptor: &Descriptor,
         group: u64,
         members: &[Rank],
         timeout: Duration,
-    ) -> Result<(), Error> {
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<MappedOp>, Error> {
         let activity = self.control.activity();
         activity.begin(descriptor.collective, group, op.number() as u32);
         let left_since: Cell<Option<Instant>> = Cell::new(None);
+        let stopped = Cell::new(false);
         let interrupt = || {
             if self.control.failure().is_some() {
+                return true;
+            }
+            if stop() {
+                stopped.set(true);
                 return true;
             }
             // What a rank wrote before it left is there already; so it is waited for no longer.
@@ -102,21 +109,27 @@ impl Engine {
         };
         let result = op.run(Instant::now() + timeout, &interrupt);
         activity.end();
-        result.map_err(|error| self.mapped_error(descriptor, members, error))
+        match result {
+            Ok(()) => Ok(None),
+            Err(MappedError::Interrupted { .. }) if stopped.get() => Ok(Some(op)),
+            Err(error) => Err(self.mapped_error(descriptor, members, error)),
+        }
     }
 
-    /// Starts an operation that the worker drives until somebody waits for it.
+    /// Starts an operation that [`Self::drive_behind`] has driven.
     pub(crate) fn start_mapped(
-        self: &Arc<Self>,
+        &self,
         group: &Group,
         mapped: &MappedGroup,
         call: MappedCall,
-        task: &Arc<Task>,
-    ) -> Result<(), Error> {
+        descriptor: &Descriptor,
+    ) -> Result<MappedOp, Error> {
         self.usable()?;
-        let op = mapped
-            .start(call)
-            .map_err(|e| self.mapped_error(&task.descriptor, &group.members, e))?;
+        mapped.start(call).map_err(|e| self.mapped_error(descriptor, &group.members, e))
+    }
+
+    /// Has the worker drive an operation until somebody waits for it.
+    pub(crate) fn drive_behind(self: &Arc<Self>, group: &Group, op: MappedOp, task: &Arc<Task>) {
         let op = Mutex::new(Some(op));
         let watched = MappedTask { task: task.clone(), members: group.members.clone(), op };
         let watched = Arc::new(watched);
@@ -126,19 +139,24 @@ impl Engine {
         if !task.is_done() {
             self.watch_mapped(watched);
         }
-        Ok(())
     }
 
-    /// Runs an asynchronous operation to its end on the waiting thread. False if the worker has it in hand.
-    pub(super) fn take_over(&self, watched: &MappedTask) -> bool {
+    /// Runs an asynchronous operation to its end on the waiting thread, or until `stop` says so. False if the
+    /// worker has it in hand.
+    pub(super) fn take_over(&self, watched: &MappedTask, stop: &dyn Fn() -> bool) -> bool {
         let Ok(mut slot) = watched.op.try_lock() else { return false };
         let Some(op) = slot.take() else { return true };
         drop(slot);
         let task = &watched.task;
         let left = task.deadline.saturating_duration_since(Instant::now());
-        let result =
-            self.finish_mapped(op, &task.descriptor, task.group, &watched.members, left);
-        task.finish(result);
+        match self.drive_mapped(op, &task.descriptor, task.group, &watched.members, left, stop) {
+            Ok(None) => task.finish(Ok(())),
+            Ok(unfinished) => {
+                *lock(&watched.op) = unfinished;
+                self.wake();
+            }
+            Err(error) => task.finish(Err(error)),
+        }
         true
     }
 

@@ -26,11 +26,12 @@ use ringway_link::{
     Transport,
     shm::{HostSegment, mapped::MappedGroup},
 };
+use ringway_plan::{BadOverrides, Link, Machine};
 use ringway_sys::Signal;
 
 pub(crate) use driver::Driver;
 pub(crate) use message::{MessageOp, Operands};
-pub(crate) use plans::{Call, Plans, Way};
+pub(crate) use plans::{Call, Plans, Policy, Way};
 pub(crate) use task::{Task, lock};
 use mapped::MappedTask;
 use worker::{Watched, Worker};
@@ -44,6 +45,7 @@ pub(crate) struct Engine {
     pub(crate) settings: Settings,
     /// Memory shared with the other ranks of this host.
     pub(crate) host: Option<Arc<HostSegment>>,
+    pub(crate) policy: Arc<Policy>,
     /// Kept for the life of the job, see [`Engine::group`].
     pub(crate) mapped_groups: Mutex<Vec<MappedGroup>>,
     /// The longest message that the transport takes in one piece.
@@ -72,6 +74,19 @@ impl Engine {
         transport: Box<dyn Transport>,
         host: Option<Arc<HostSegment>>,
     ) -> Result<Arc<Self>, Error> {
+        let values = settings.values();
+        let overrides = values.algorithm.parse().map_err(|error: BadOverrides| {
+            Error::Argument(format!("setting algorithm ({}): {error}", settings.source("algorithm")))
+        })?;
+        let machine = {
+            let intra = if host.is_some() { Link::SHARED_MEMORY } else { Link::LOOPBACK };
+            // Until links are measured at start: 10 Gbit/s Ethernet.
+            let (latency, overhead) = (Duration::from_micros(10), Duration::from_micros(5));
+            let inter = Link::new(latency, overhead, 1.1e9);
+            // One core's sum of two vectors out of cache.
+            Machine::new(intra, inter, 8e9).with_slice_bytes(transport.slice_bytes())
+        };
+        let policy = Policy { machine, overrides, ring_size: values.ring_size };
         let system = |what: &str, e: &dyn std::fmt::Display| {
             Error::Memory(format!(
                 "{what} failed: {e}; raise the limit of open files (ulimit -n)"
@@ -89,6 +104,7 @@ impl Engine {
             control,
             settings,
             host,
+            policy: Arc::new(policy),
             mapped_groups: Mutex::default(),
             slice_bytes: transport.slice_bytes(),
             driver: Mutex::new(Driver::new(transport)),
@@ -142,6 +158,11 @@ impl Engine {
         }
     }
 
+    /// Has the worker drive an operation that its caller has stopped waiting for.
+    pub(crate) fn drive_messages_behind(self: &Arc<Self>, task: &Arc<Task>) {
+        self.worker.watch(self, Watched::Messages(task.clone()));
+    }
+
     fn watch_mapped(self: &Arc<Self>, op: Arc<MappedTask>) {
         self.worker.watch(self, Watched::Mapped(op));
     }
@@ -160,8 +181,8 @@ impl Engine {
     /// Drives until `task` has ended.
     pub(crate) fn wait(&self, task: &Task) -> Result<(), Error> {
         loop {
-            // `wait_until` without a limit returns only a result.
-            if let Some(result) = self.wait_until(task, None) {
+            // Without a limit and never stopped, this returns only a result.
+            if let Some(result) = self.drive(task, None, &|| false) {
                 return result;
             }
         }
@@ -169,34 +190,54 @@ impl Engine {
 
     /// Drives until `task` has ended or `timeout` has passed.
     pub(crate) fn wait_for(&self, task: &Task, timeout: Duration) -> Option<Result<(), Error>> {
-        self.wait_until(task, Some(Instant::now() + timeout))
+        let limit = Instant::now() + timeout;
+        self.drive(task, Some(limit), &|| Instant::now() >= limit)
     }
 
-    fn wait_until(&self, task: &Task, limit: Option<Instant>) -> Option<Result<(), Error>> {
+    /// Drives until `task` has ended or `stop` says so, which is asked at least every 100 ms.
+    pub(crate) fn wait_until(
+        &self,
+        task: &Task,
+        stop: &dyn Fn() -> bool,
+    ) -> Option<Result<(), Error>> {
+        self.drive(task, None, stop)
+    }
+
+    fn drive(
+        &self,
+        task: &Task,
+        limit: Option<Instant>,
+        stop: &dyn Fn() -> bool,
+    ) -> Option<Result<(), Error>> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        let result = self.drive_until(task, limit);
+        let result = self.drive_until(task, limit, stop);
         if self.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.worker.resume();
         }
         result
     }
 
-    fn drive_until(&self, task: &Task, limit: Option<Instant>) -> Option<Result<(), Error>> {
+    fn drive_until(
+        &self,
+        task: &Task,
+        limit: Option<Instant>,
+        stop: &dyn Fn() -> bool,
+    ) -> Option<Result<(), Error>> {
         let mut idle_since: Option<Instant> = None;
         loop {
             if let Some(result) = task.result() {
                 return Some(result);
             }
-            let now = Instant::now();
-            if limit.is_some_and(|limit| now >= limit) {
+            if stop() {
                 return None;
             }
-            if let Some(mapped) = task.mapped().filter(|_| limit.is_none()) {
-                if !self.take_over(mapped) {
+            if let Some(mapped) = task.mapped() {
+                if !self.take_over(mapped, stop) {
                     ringway_sys::yield_now();
                 }
                 continue;
             }
+            let now = Instant::now();
             if self.control.failure().is_some() || now >= task.deadline {
                 self.fail(task, now);
                 continue;
@@ -287,8 +328,15 @@ impl Engine {
 /// Keeps the engine in the job: when the last communicator is dropped, this rank leaves in good order.
 pub(crate) struct Membership(pub(crate) Arc<Engine>);
 
+impl Membership {
+    /// Leaves the job in good order.
+    pub(crate) fn leave(&self) {
+        self.0.leave(Duration::from_secs(1));
+    }
+}
+
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.0.leave(Duration::from_secs(1));
+        self.leave();
     }
 }

@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use ringway_link::shm::mapped::{MappedPlan, MappedSchedule};
 use ringway_plan::{
-    Algorithm, Collective, DataType, Executor, Layout, Memory, Rank, ReduceOp, Topology, Verified,
-    generate, verify,
+    Algorithm, Collective, DataType, Executor, Layout, Machine, Memory, Overrides, Rank, ReduceOp,
+    Topology, Verified, choose, generate, verify,
 };
 
 use crate::{Descriptor, Error, Form, Request};
@@ -50,6 +50,14 @@ pub(crate) enum Way {
     Messages(Verified),
 }
 
+/// What the choice of algorithms goes by; the same on all ranks.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    pub(crate) machine: Machine,
+    pub(crate) overrides: Overrides,
+    pub(crate) ring_size: Option<usize>,
+}
+
 /// A group's schedules, and what waits for the next operation of its kind.
 pub(crate) struct Plans {
     rank: Rank,
@@ -57,6 +65,7 @@ pub(crate) struct Plans {
     /// Whether the members map each other's memory.
     mapped: bool,
     form: Form,
+    policy: Arc<Policy>,
     last: Option<Arc<Prepared>>,
     prepared: HashMap<Call, Arc<Prepared>>,
     schedules: HashMap<(Collective, Algorithm), Verified>,
@@ -71,18 +80,33 @@ const CALLS: usize = 256;
 const ONE_SHOT_BYTES: usize = 4096;
 
 impl Plans {
-    pub(crate) fn new(rank: Rank, topology: Topology, mapped: bool, form: Form) -> Self {
+    pub(crate) fn new(
+        rank: Rank,
+        topology: Topology,
+        mapped: bool,
+        form: Form,
+        policy: Arc<Policy>,
+    ) -> Self {
+        let topology = match policy.ring_size {
+            Some(ranks) => topology.with_group(ranks),
+            None => topology,
+        };
         Self {
             rank,
             topology,
             mapped,
             form,
+            policy,
             last: None,
             prepared: HashMap::new(),
             schedules: HashMap::new(),
             compiled: HashMap::new(),
             executors: HashMap::new(),
         }
+    }
+
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        self.policy.clone()
     }
 
     /// Checks a call and prepares it, unless that was done before.
@@ -147,14 +171,16 @@ impl Plans {
         Ok(Prepared { call, descriptor, elements, way: Way::Messages(schedule) })
     }
 
-    /// The algorithm for a vector of `bytes`.
+    /// The algorithm for a vector of `bytes`: the settings' choice, else the selector's. In mapped memory every
+    /// rank reaches every other's bytes at the same cost, so that nothing beats going there directly.
     pub(crate) fn algorithm(&self, collective: Collective, bytes: usize) -> Algorithm {
+        if let Some(algorithm) = self.policy.overrides.algorithm(collective, bytes) {
+            return algorithm;
+        }
         match collective {
             Collective::AllReduce if self.mapped && bytes <= ONE_SHOT_BYTES => Algorithm::OneShot,
-            Collective::AllReduce if !self.mapped && bytes <= 64 << 10 => {
-                Algorithm::RecursiveDoubling
-            }
-            _ => Algorithm::Direct,
+            _ if self.mapped => Algorithm::Direct,
+            _ => choose(collective, bytes, &self.topology, &self.policy.machine).algorithm,
         }
     }
 

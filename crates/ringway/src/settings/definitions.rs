@@ -3,8 +3,8 @@
 use std::{fmt::Write, str::FromStr, time::Duration};
 
 use super::{
-    Interfaces, LAUNCH_VARIABLES, Transports, Values, parse_duration, parse_size, show_duration,
-    show_size,
+    Interfaces, LAUNCH_VARIABLES, Transports, Values, environment::PREFIX, parse_duration,
+    parse_size, show_duration, show_size,
 };
 
 /// What there is to know about a setting.
@@ -27,7 +27,7 @@ pub struct Definition {
 impl Definition {
     /// The name in the environment: `RINGWAY_BUFFER_SIZE`.
     pub fn variable(&self) -> String {
-        format!("RINGWAY_{}", self.name.to_ascii_uppercase())
+        format!("{PREFIX}{}", self.name.to_ascii_uppercase())
     }
 }
 

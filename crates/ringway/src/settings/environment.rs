@@ -45,8 +45,11 @@ pub const LAUNCH_VARIABLES: &[Variable] = &[
     },
 ];
 
-/// Names that Ringway's own tests use.
-const TEST_PREFIX: &str = "RINGWAY_TEST_";
+/// How the names of all variables begin.
+pub(super) const PREFIX: &str = "RINGWAY_";
+
+/// How the names go on that Ringway's own tests use.
+const TESTS: &str = "TEST_";
 
 /// Variables by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,15 +77,14 @@ impl Environment {
     /// Refuses `RINGWAY_*` names that nothing reads: most are mistyped.
     pub(super) fn check_names(&self) -> Result<(), SettingsError> {
         let settings: Vec<String> = DEFINITIONS.iter().map(|d| d.variable()).collect();
-        let known = settings
-            .iter()
-            .map(String::as_str)
-            .chain(LAUNCH_VARIABLES.iter().map(|v| v.name));
-        for name in self.0.keys().filter(|name| name.starts_with("RINGWAY_")) {
-            if !name.starts_with(TEST_PREFIX) && !known.clone().any(|k| k == name) {
+        let launch = LAUNCH_VARIABLES.iter().map(|v| v.name);
+        let known = settings.iter().map(String::as_str).chain(launch);
+        let known = known.filter_map(|name| name.strip_prefix(PREFIX));
+        for name in self.0.keys().filter_map(|name| name.strip_prefix(PREFIX)) {
+            if !name.starts_with(TESTS) && !known.clone().any(|k| k == name) {
                 return Err(SettingsError::UnknownVariable {
-                    variable: name.clone(),
-                    hint: nearest::hint(name, known.clone()),
+                    variable: format!("{PREFIX}{name}"),
+                    hint: nearest::hint(PREFIX, name, known.clone()),
                 });
             }
         }

@@ -104,7 +104,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, SettingsError
         if key.value != SECTION {
             return Err(SettingsError::UnknownKey {
                 place: at(line),
-                hint: nearest::hint(&key.value, [SECTION].into_iter()),
+                hint: nearest::hint("", &key.value, [SECTION].into_iter()),
                 key: key.value,
             });
         }

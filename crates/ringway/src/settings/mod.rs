@@ -203,7 +203,7 @@ impl Settings {
             return Err(SettingsError::UnknownKey {
                 place: source,
                 key: name.to_owned(),
-                hint: nearest::hint(name, DEFINITIONS.iter().map(|d| d.name)),
+                hint: nearest::hint("", name, DEFINITIONS.iter().map(|d| d.name)),
             });
         };
         let definition = &DEFINITIONS[at];

@@ -1,10 +1,18 @@
 //! "Did you mean ...?"
 
-/// A remedy for a name that is not known: the nearest known one, or all of them when none is near.
-pub(super) fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+/// A remedy for a name that is not known: the nearest known one, or all of them when none is near. All names are
+/// shown with `prefix`.
+pub(super) fn hint<'a>(
+    prefix: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> String {
     match nearest(name, known.clone()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("known are {}", known.collect::<Vec<_>>().join(", ")),
+        Some(near) => format!("did you mean `{prefix}{near}`?"),
+        None => {
+            let all: Vec<_> = known.map(|name| format!("{prefix}{name}")).collect();
+            format!("known are {}", all.join(", "))
+        }
     }
 }
 
@@ -64,6 +72,6 @@ mod tests {
         );
         assert_eq!(nearest("TIMEOUT", known.into_iter()), Some("timeout"));
         assert_eq!(nearest("colour", known.into_iter()), None);
-        assert!(hint("colour", known.into_iter()).contains("timeout, buffer_size, port"));
+        assert!(hint("", "colour", known.into_iter()).contains("timeout, buffer_size, port"));
     }
 }

@@ -1,0 +1,189 @@
+//! Ranks as processes of this machine: their environment, their output, their end.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    process::{Child, Command, ExitCode, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+
+/// How long ranks have to end by themselves when one has failed, before they are killed: long enough for them to
+/// say what they know of it.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What to start.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// The program and its arguments.
+    pub(crate) command: Vec<String>,
+    /// How many ranks.
+    pub(crate) ranks: usize,
+    /// Whether each line of output begins with its rank.
+    pub(crate) prefix: bool,
+    /// Where ranks meet; a free port of this machine if none.
+    pub(crate) port: Option<u16>,
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16> {
+    let socket = TcpListener::bind(("127.0.0.1", 0)).context("finding a free port on 127.0.0.1")?;
+    Ok(socket.local_addr()?.port())
+}
+
+impl Job {
+    /// Runs all ranks to their end. The exit code is that of the first rank that failed.
+    pub(crate) fn execute(&self) -> Result<ExitCode> {
+        let Some((program, arguments)) = self.command.split_first() else {
+            bail!("no program to run: expected `ringway run -n N -- PROGRAM [ARGUMENTS]`");
+        };
+        let port = match self.port {
+            Some(port) => port,
+            None => free_port()?,
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, stop.clone()).context("listening for signals")?;
+        }
+        let mut ranks = Vec::with_capacity(self.ranks);
+        let mut readers = Vec::new();
+        for rank in 0..self.ranks {
+            let mut command = Command::new(program);
+            command.args(arguments).stdin(Stdio::null());
+            for (name, value) in [
+                ("RANK", rank.to_string()),
+                ("LOCAL_RANK", rank.to_string()),
+                ("WORLD_SIZE", self.ranks.to_string()),
+                ("LOCAL_WORLD_SIZE", self.ranks.to_string()),
+                ("GROUP_RANK", "0".to_owned()),
+                ("MASTER_ADDR", "127.0.0.1".to_owned()),
+                ("MASTER_PORT", port.to_string()),
+            ] {
+                command.env(name, value);
+            }
+            if self.prefix {
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            }
+            let spawned = command.spawn().with_context(|| format!("starting `{program}` as rank {rank}"));
+            let mut child = match spawned {
+                Ok(child) => child,
+                Err(error) => {
+                    stop_all(&mut ranks, Duration::ZERO);
+                    return Err(error);
+                }
+            };
+            let streams: [Option<Box<dyn Read + Send>>; 2] = [
+                child.stdout.take().map(|s| Box::new(s) as _),
+                child.stderr.take().map(|s| Box::new(s) as _),
+            ];
+            for (to_stderr, stream) in streams.into_iter().enumerate() {
+                if let Some(stream) = stream {
+                    readers.push(thread::spawn(move || relay(rank, stream, to_stderr == 1)));
+                }
+            }
+            ranks.push(child);
+        }
+        let first = watch(&mut ranks, &stop)?;
+        for reader in readers {
+            // A relay ends with its pipe; one that panicked has nothing more to say.
+            let _ = reader.join();
+        }
+        let Some((rank, status)) = first else { return Ok(ExitCode::SUCCESS) };
+        eprintln!("ringway: rank {rank} ended with {}", describe(status));
+        Ok(exit_code(status))
+    }
+}
+
+/// Copies lines, each with its rank before it.
+fn relay(rank: usize, stream: Box<dyn Read + Send>, to_stderr: bool) {
+    let mut lines = BufReader::new(stream);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+        let mut text = format!("[{rank}] ").into_bytes();
+        text.append(&mut line);
+        if text.last() != Some(&b'\n') {
+            text.push(b'\n');
+        }
+        // Nobody reads any more: the ranks go on all the same.
+        let _ = if to_stderr {
+            std::io::stderr().lock().write_all(&text)
+        } else {
+            std::io::stdout().lock().write_all(&text)
+        };
+    }
+}
+
+/// Waits for all ranks; the first that failed, if any did, after which the others are stopped.
+fn watch(ranks: &mut [Child], stop: &AtomicBool) -> Result<Option<(usize, ExitStatus)>> {
+    let mut ended: Vec<Option<ExitStatus>> = vec![None; ranks.len()];
+    loop {
+        for (rank, child) in ranks.iter_mut().enumerate() {
+            if ended[rank].is_none() {
+                ended[rank] = child.try_wait().with_context(|| format!("waiting for rank {rank}"))?;
+            }
+        }
+        let failed = ended.iter().enumerate().find_map(|(rank, status)| {
+            status.filter(|status| !status.success()).map(|status| (rank, status))
+        });
+        if failed.is_some() || stop.load(Ordering::Relaxed) {
+            let grace = if stop.load(Ordering::Relaxed) { Duration::ZERO } else { GRACE };
+            stop_all(ranks, grace);
+            return match failed {
+                Some(failed) => Ok(Some(failed)),
+                None => bail!("stopped by a signal"),
+            };
+        }
+        if ended.iter().all(Option::is_some) {
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Lets ranks end by themselves for `grace`, then asks them to (SIGTERM), then kills.
+fn stop_all(ranks: &mut [Child], grace: Duration) {
+    let all_ended =
+        |ranks: &mut [Child]| ranks.iter_mut().all(|child| !matches!(child.try_wait(), Ok(None)));
+    let wait = |ranks: &mut [Child], longest: Duration| {
+        let end = Instant::now() + longest;
+        while !all_ended(ranks) && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait(ranks, grace);
+    for child in ranks.iter_mut() {
+        if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id())) {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                // It may have ended meanwhile.
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
+        }
+    }
+    wait(ranks, Duration::from_secs(2));
+    for child in ranks {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// As shells have it: 128 + n for signal n.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    use std::os::unix::process::ExitStatusExt as _;
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(1));
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}

@@ -1,0 +1,86 @@
+//! `ringway plan`: schedules for people to read, and to prove.
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use ringway_plan::{Algorithm, Collective, Topology, Verified, generate, verify};
+
+/// Show or verify the schedule of a collective.
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Which algorithm can do which collective.
+    List,
+    /// Print a schedule as a table.
+    #[command(after_help = "Examples:\n  ringway plan show all-reduce ring --ranks 4\n  ringway plan show all-reduce hierarchical --hosts 4,4,2")]
+    Show(Which),
+    /// Prove a schedule: each contribution once, no deadlock, no race, the same bits on all ranks.
+    #[command(after_help = "Example:\n  ringway plan verify all-reduce double-tree --ranks 17")]
+    Verify(Which),
+}
+
+/// Which schedule.
+#[derive(Debug, Args)]
+struct Which {
+    /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all or barrier.
+    collective: String,
+    /// ring, tree, double_tree, recursive_doubling, halving_doubling, hierarchical, torus, direct or one_shot.
+    algorithm: Algorithm,
+    /// How many ranks, all on one host.
+    #[arg(long, default_value_t = 4)]
+    ranks: usize,
+    /// How many ranks on each host, in place of --ranks.
+    #[arg(long, value_delimiter = ',')]
+    hosts: Option<Vec<usize>>,
+    /// The root of broadcast, reduce, gather and scatter.
+    #[arg(long, default_value_t = 0)]
+    root: usize,
+}
+
+impl Which {
+    fn verified(&self) -> Result<Verified> {
+        let collective = Collective::parse(&self.collective, self.root)?;
+        let topology = match &self.hosts {
+            None => Topology::single_host(self.ranks),
+            Some(hosts) => {
+                let host_of = |(host, &ranks): (usize, &usize)| std::iter::repeat_n(host, ranks);
+                Topology::new(hosts.iter().enumerate().flat_map(host_of).collect())
+            }
+        };
+        if topology.ranks() > 4096 {
+            bail!("{} ranks are too many to show: expected 4096 at most", topology.ranks());
+        }
+        Ok(verify(generate(collective, self.algorithm, &topology)?)?)
+    }
+}
+
+impl Plan {
+    pub(crate) fn execute(self) -> Result<()> {
+        match self.command {
+            Command::List => {
+                for algorithm in Algorithm::ALL {
+                    let able = Collective::all(0).into_iter().filter(|&c| algorithm.supports(c));
+                    let names: Vec<_> = able.map(Collective::name).collect();
+                    println!("{algorithm:20} {}", names.join(", "));
+                }
+            }
+            Command::Show(which) => print!("{}", which.verified()?.table()),
+            Command::Verify(which) => {
+                let schedule = which.verified()?;
+                println!(
+                    "verified: {} by {} on {} ranks, {} chunks, {} steps",
+                    schedule.collective,
+                    schedule.algorithm,
+                    schedule.ranks(),
+                    schedule.chunks,
+                    schedule.steps()
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! A step's pass over memory.
+
+use std::ops::Range;
+
+use ringway_kernels::{Finish, Stores};
+use ringway_plan::{DataType, ReduceOp, mapped::{Base, BoundOperand, BoundProgram, BoundStep}};
+use ringway_sys::Memory;
+
+use super::{MappedPlan, op::Peer};
+
+/// Up to this many operands of a step cost no allocation.
+const FEW: usize = 8;
+
+/// Does the bytes `part` of a step's chunk, or where data is staged of its `segment`, as far as there are so many;
+/// returns how many there were.
+pub(super) fn step(
+    plan: &MappedPlan,
+    program: &BoundProgram,
+    peers: &[Peer],
+    step: &BoundStep,
+    segment: Option<u64>,
+    part: Range<usize>,
+) -> usize {
+    let (start, most) = match segment {
+        Some(segment) => (segment as usize * plan.segment, plan.segment),
+        None => (0, usize::MAX),
+    };
+    let whole = step.len.saturating_sub(start).min(most);
+    let bytes = part.start..part.end.min(whole);
+    if bytes.is_empty() {
+        return 0;
+    }
+    let copy_of_slot = segment.unwrap_or(0) % plan.copies();
+    let place = |operand: &BoundOperand| {
+        let peer = &peers[operand.rank];
+        let (memory, offset) = match operand.base {
+            Base::Input => (peer.input, operand.offset + start),
+            Base::Output => (peer.output, operand.offset + start),
+            Base::Staging => {
+                let slot = copy_of_slot as usize * program.slots() + operand.offset;
+                (peer.staging, slot * plan.segment)
+            }
+        };
+        memory.slice(offset + bytes.start..offset + bytes.end)
+    };
+    let sources = program.operands(&step.sources);
+    let destinations = program.operands(&step.destinations);
+    let finish = if step.completes { plan.finish } else { Finish::None };
+    let streams = |o: &&BoundOperand| plan.stream && o.base != Base::Staging;
+    with_memory(sources.iter().map(place), |sources| {
+        match *sources {
+            [source] if finish == Finish::None => {
+                for to in destinations {
+                    copy(source, place(to), streams(&to));
+                }
+            }
+            _ => {
+                let reduce = |to: &[Memory], stores| {
+                    Memory::combine(plan.dtype, plan.op, to, sources, finish, stores);
+                };
+                // What others are about to read stays in the cache; the rest is copied from there past it.
+                let kept = destinations.iter().find(|to| !streams(to));
+                match kept {
+                    None => with_memory(destinations.iter().map(place), |to| {
+                        reduce(to, Stores::Streaming);
+                    }),
+                    Some(_) if !destinations.iter().any(|to| streams(&to)) => {
+                        with_memory(destinations.iter().map(place), |to| reduce(to, Stores::Cached));
+                    }
+                    Some(kept) => {
+                        reduce(&[place(kept)], Stores::Cached);
+                        for to in destinations.iter().filter(|&to| to != kept) {
+                            copy(place(kept), place(to), streams(&to));
+                        }
+                    }
+                }
+            }
+        }
+    });
+    bytes.len()
+}
+
+fn copy(from: Memory, to: Memory, stream: bool) {
+    if from == to {
+        // In place: the chunk is where it belongs.
+    } else {
+        // Not memmove, whose string instructions write past the caches that the reader is about to look in.
+        let stores = if stream { Stores::Streaming } else { Stores::Cached };
+        Memory::combine(DataType::U8, ReduceOp::Or, &[to], &[from], Finish::None, stores);
+    }
+}
+
+/// Calls `f` with all of `memory` in a row.
+#[inline]
+pub(super) fn with_memory(memory: impl ExactSizeIterator<Item = Memory>, f: impl FnOnce(&[Memory])) {
+    let count = memory.len();
+    if count > FEW {
+        return f(&memory.collect::<Vec<_>>());
+    }
+    let mut few = [Memory::EMPTY; FEW];
+    for (room, memory) in few.iter_mut().zip(memory) {
+        *room = memory;
+    }
+    f(&few[..count]);
+}

@@ -1,0 +1,210 @@
+//! A group of ranks that all share a host.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ringway_sys::Memory;
+
+use super::{
+    MappedError, MappedOp, MappedPlan, Patience,
+    block::{CONTEXTS, Context, GroupBlock, POINT_BITS, View},
+    inline,
+    sequence::Sequence,
+    staging::Staging,
+    wait::{Awaited, Waiter, Waker},
+};
+use crate::shm::HostSegment;
+
+/// What a member calls: bytes that say it all, for members to compare. What they mean is the caller's to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Descriptor(pub [u64; 2]);
+
+/// An operation to start.
+#[derive(Clone, Debug)]
+pub struct MappedCall {
+    /// What is called; must be the same at every member, or none of them goes on.
+    pub descriptor: Descriptor,
+    /// How it is done.
+    pub plan: Arc<MappedPlan>,
+    /// What this member brings.
+    pub input: Memory,
+    /// What it gets; may be `input`.
+    pub output: Memory,
+}
+
+/// A group of ranks of one host. Cheap to clone. Members start the same operations in the same order; any number
+/// may be asked for, of which 16 are in flight at a time.
+#[derive(Clone)]
+pub struct MappedGroup(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) segment: Arc<HostSegment>,
+    pub(super) members: Vec<Member>,
+    pub(super) me: usize,
+    pub(super) patience: Patience,
+    pub(super) sequence: Sequence,
+    pub(super) staging: Staging,
+    pub(super) waker: Waker,
+    /// Keeps this member's block.
+    _block: GroupBlock,
+}
+
+pub(super) struct Member {
+    pub(super) local: usize,
+    pub(super) view: View,
+    contexts: Vec<Context>,
+}
+
+impl MappedGroup {
+    /// The group whose members are `(local rank, offset of its block)`, by their rank in the group; the block of member
+    /// `me` is `block`. All members must list the same. `None` if an offset cannot be right.
+    pub fn new(
+        segment: Arc<HostSegment>,
+        block: GroupBlock,
+        members: &[(usize, u64)],
+        me: usize,
+        patience: Patience,
+    ) -> Option<Self> {
+        let members = members
+            .iter()
+            .enumerate()
+            .map(|(member, &(local, offset))| {
+                let view = match member == me {
+                    true => View::own(&block),
+                    false if local < segment.local_ranks() => View::new(&segment, local, offset)?,
+                    false => return None,
+                };
+                let contexts = (0..CONTEXTS).map(|index| view.context(index)).collect();
+                Some(Member { local, view, contexts })
+            })
+            .collect::<Option<Vec<_>>>()?;
+        let own = members.get(me).filter(|own| own.local == segment.local_rank())?;
+        let sequence = Sequence::new(own.view.finished(), members.len());
+        let waker = Waker::new(&segment);
+        let staging = Staging::default();
+        let inner = Inner { segment, members, me, patience, sequence, staging, waker, _block: block };
+        Some(Self(Arc::new(inner)))
+    }
+
+    /// The number of members.
+    pub fn members(&self) -> usize {
+        self.0.members.len()
+    }
+
+    /// Starts an operation: the next one of the group. Nothing waits; the operation moves when it is stepped or run.
+    pub fn start(&self, call: MappedCall) -> Result<MappedOp, MappedError> {
+        MappedOp::new(Arc::clone(&self.0), call)
+    }
+
+    /// Starts an operation and carries it out on this thread: spins, yields, then sleeps while there is nothing to do.
+    /// `interrupt` is asked at least every 20 ms; once it returns true the operation fails.
+    pub fn run(
+        &self,
+        call: &MappedCall,
+        deadline: Instant,
+        interrupt: &dyn Fn() -> bool,
+    ) -> Result<(), MappedError> {
+        call.check(&self.0)?;
+        match &call.plan.inline {
+            Some(plan) => inline::run(&self.0, call, plan, deadline, interrupt),
+            None => self.start(call.clone())?.run(deadline, interrupt),
+        }
+    }
+}
+
+impl MappedCall {
+    /// Whether plan and memory fit the group.
+    pub(super) fn check(&self, group: &Inner) -> Result<(), MappedError> {
+        let Self { plan, input, output, .. } = self;
+        let (me, members) = (group.me, group.members.len());
+        if plan.members != members || plan.member != me {
+            return Err(MappedError::Plan {
+                expected: (me, members),
+                found: (plan.member, plan.members),
+            });
+        }
+        let needed = plan.extent(me);
+        for (what, expected, found) in
+            [("input", needed[0], input.len()), ("output", needed[1], output.len())]
+        {
+            if found < expected {
+                return Err(MappedError::Buffer { what, expected, found });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for MappedGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let locals = self.0.members.iter().map(|member| member.local).collect::<Vec<_>>();
+        f.debug_struct("MappedGroup").field("me", &self.0.me).field("locals", &locals).finish()
+    }
+}
+
+impl Member {
+    #[inline]
+    pub(super) fn context(&self, op: u64) -> &Context {
+        &self.contexts[op as usize % CONTEXTS]
+    }
+}
+
+impl Inner {
+    /// What to wait for before the context of `op` is free, if anything.
+    #[inline]
+    pub(super) fn context_taken(&self, op: u64) -> Option<Awaited> {
+        while let Some(member) = self.sequence.holder(op) {
+            let word = self.members[member].view.finished();
+            let target = Sequence::before(op);
+            let finished = word.load();
+            if finished < target {
+                return Some(Awaited { member, word, target });
+            }
+            self.sequence.learn(member, finished);
+        }
+        None
+    }
+
+    /// This member has finished an operation: it reads nothing of others for it any more.
+    #[inline]
+    pub(super) fn finish(&self, op: u64) {
+        self.sequence.finish(op, self.me);
+        self.waker.wake(&self.segment);
+    }
+
+    /// Waits a while for `awaited`; true once it is there. Fails when the deadline passes or `interrupt` fires.
+    pub(super) fn pause(
+        &self,
+        waiter: &mut Waiter<'_>,
+        awaited: &Awaited,
+        op: u64,
+        deadline: Instant,
+        interrupt: &dyn Fn() -> bool,
+    ) -> Result<bool, MappedError> {
+        let member = awaited.member;
+        let Some(waited) = waiter.pause(awaited, self.members[member].local) else {
+            return Ok(true);
+        };
+        let point = point(awaited);
+        if interrupt() {
+            return Err(MappedError::Interrupted { member, op, point });
+        }
+        match Instant::now() >= deadline {
+            true => Err(MappedError::Timeout { member, op, point, waited }),
+            false => Ok(false),
+        }
+    }
+}
+
+/// The point of a member's program that is waited for.
+pub(super) const fn point(awaited: &Awaited) -> u64 {
+    awaited.target & ((1 << POINT_BITS) - 1)
+}
+
+/// For errors: how long an operation was waited for.
+pub(super) fn timeout(awaited: &Awaited, op: u64, waited: Duration) -> MappedError {
+    MappedError::Timeout { member: awaited.member, op, point: point(awaited), waited }
+}

@@ -1,0 +1,146 @@
+//! What an operation of a certain kind and size does, made once and used for every call.
+
+use ringway_kernels::Finish;
+use ringway_plan::{
+    DataType, ReduceOp, Verified,
+    mapped::{Base, BoundProgram, MappedProgram, Mode},
+};
+
+use super::{
+    block::{PAYLOAD, POINT_BITS},
+    inline::InlinePlan,
+};
+
+/// Bytes of staging that an operation takes at most, unless a single line for each slot is more: it should
+/// stay in the second-level cache of the rank that fills it and not crowd out the rest.
+const STAGING: usize = 768 << 10;
+/// Segments are not cut smaller than this.
+const SEGMENT: usize = 32 << 10;
+/// Up to this many bytes of the longest chunk, data goes through staging though it may lie in the arena: that takes one
+/// exchange between the ranks less, which costs more than the copy.
+const ARENA_FROM: usize = 8 << 10;
+/// From this many bytes of the longest chunk, results bypass the caches.
+const STREAM_FROM: usize = 2 << 20;
+
+/// A schedule compiled for one member of a group, for any number of elements.
+#[derive(Clone, Debug)]
+pub struct MappedSchedule {
+    schedule: Verified,
+    member: usize,
+    arena: MappedProgram,
+    staged: MappedProgram,
+}
+
+impl MappedSchedule {
+    /// Compiles for `member`.
+    ///
+    /// # Panics
+    /// If the schedule has no such rank.
+    pub fn compile(schedule: &Verified, member: usize) -> Self {
+        Self {
+            schedule: schedule.clone(),
+            member,
+            arena: MappedProgram::compile(schedule, member, Mode::Arena),
+            staged: MappedProgram::compile(schedule, member, Mode::Staged),
+        }
+    }
+
+    /// The schedule.
+    pub const fn schedule(&self) -> &Verified {
+        &self.schedule
+    }
+
+    /// The program for memory of a mode, for people to read.
+    pub const fn program(&self, mode: Mode) -> &MappedProgram {
+        match mode {
+            Mode::Arena => &self.arena,
+            Mode::Staged => &self.staged,
+        }
+    }
+}
+
+/// A compiled schedule for a vector of a certain type, size and reduction. All members' plans of an operation must be
+/// made of the same schedule, numbers and reduction; the call's descriptor stands for them.
+#[derive(Clone, Debug)]
+pub struct MappedPlan {
+    pub(super) member: usize,
+    pub(super) members: usize,
+    pub(super) dtype: DataType,
+    pub(super) op: ReduceOp,
+    pub(super) finish: Finish,
+    pub(super) staged: BoundProgram,
+    /// `None` where the arena does not pay.
+    pub(super) arena: Option<BoundProgram>,
+    /// If data travels in the contexts.
+    pub(super) inline: Option<InlinePlan>,
+    /// Bytes of a segment of staging.
+    pub(super) segment: usize,
+    pub(super) segments: u64,
+    pub(super) stream: bool,
+    /// Bytes of each member's input and output that are touched.
+    extents: Vec<[usize; 2]>,
+}
+
+impl MappedPlan {
+    /// For vectors of `count` elements, cut as [`ringway_plan::Layout::even`] does. Where nothing is reduced, `op` does not
+    /// matter.
+    pub fn new(compiled: &MappedSchedule, count: usize, dtype: DataType, op: ReduceOp) -> Self {
+        let schedule = &compiled.schedule;
+        let bind = |program| BoundProgram::even(program, schedule, count, dtype.size());
+        let staged = bind(&compiled.staged);
+        let longest = staged.longest();
+        // Where even the arena's program needs staging, nothing is gained by two kinds of it.
+        let arena = (compiled.arena.slots == 0 && longest > ARENA_FROM)
+            .then(|| bind(&compiled.arena));
+        let ranks = u32::try_from(schedule.ranks()).unwrap_or(u32::MAX);
+        let (segment, segments) = segments(&staged);
+        let widest = arena.as_ref().unwrap_or(&staged);
+        let extents = (0..schedule.ranks())
+            .map(|rank| [Base::Input, Base::Output].map(|base| widest.extent(rank, base)))
+            .collect();
+        Self {
+            member: compiled.member,
+            members: schedule.ranks(),
+            dtype,
+            op,
+            finish: Finish::of(op, ranks),
+            inline: staged
+                .shown_bytes()
+                .is_some_and(|bytes| bytes <= PAYLOAD)
+                .then(|| InlinePlan::new(&staged)),
+            staged,
+            arena,
+            segment,
+            segments,
+            stream: longest >= STREAM_FROM,
+            extents,
+        }
+    }
+
+    /// Bytes of a member's input and output that this member touches.
+    pub(super) fn extent(&self, member: usize) -> [usize; 2] {
+        self.extents[member]
+    }
+
+    /// Copies of each slot that staging holds.
+    pub(super) fn copies(&self) -> u64 {
+        self.staged.ring().min(self.segments)
+    }
+
+    /// Bytes of staging that each member needs.
+    pub(super) fn staging_bytes(&self) -> usize {
+        self.copies() as usize * self.staged.slots() * self.segment
+    }
+}
+
+/// In how many segments of how many bytes chunks are worked through in staging.
+fn segments(program: &BoundProgram) -> (usize, u64) {
+    let longest = program.longest().next_multiple_of(64).max(64);
+    let slots = program.slots().max(1);
+    let share = STAGING / (slots * program.ring() as usize) / 64 * 64;
+    // All points of an operation must fit its progress counter.
+    let rounds = (1u64 << POINT_BITS) / (program.points() + 1) - program.stages() as u64;
+    let fewest = longest.div_ceil(rounds.max(1) as usize).next_multiple_of(64);
+    let segment = longest.min(share.max(SEGMENT)).max(fewest);
+    (segment, program.longest().div_ceil(segment).max(1) as u64)
+}
