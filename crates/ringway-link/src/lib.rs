@@ -9,6 +9,7 @@ mod loopback;
 mod router;
 mod session;
 pub mod shm;
+pub mod tcp;
 mod trace;
 mod transport;
 

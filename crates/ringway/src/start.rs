@@ -6,9 +6,15 @@ use std::{
 };
 
 use ringway_link::{
-    Transport,
-    shm::{self, HostIdentity, HostSegment, Offer, SegmentSizes, SlotOptions, SlotTransport, mapped::GroupBlock},
+    Router, Transport,
+    shm::{
+        self, HostIdentity, HostSegment, Offer, SegmentSizes, SlotOptions, SlotTransport,
+        mapped::GroupBlock,
+    },
+    tcp::{TcpSettings, TcpTransport},
 };
+
+use ringway_plan::Rank;
 
 use crate::{
     Communicator, Error,
@@ -150,21 +156,49 @@ fn no_sharing(reason: &str) {
     tracing::warn!(reason, "ranks of this host do not share memory and use TCP");
 }
 
-/// What carries messages.
+/// What carries messages: shared memory to the ranks of this host, TCP to the others.
 fn transport(
     world: &World,
     settings: &Settings,
     host: Option<&Arc<HostSegment>>,
 ) -> Result<Box<dyn Transport>, Error> {
-    let limit = usize::try_from(settings.values().memory_limit).unwrap_or(usize::MAX);
-    let unusable = |error: &dyn std::fmt::Display| Error::Memory(error.to_string());
-    let _ = world;
-    match host {
-        Some(host) => {
-            let options = SlotOptions { memory_limit: limit, ..SlotOptions::default() };
-            let slots = SlotTransport::new(host.clone(), options).map_err(|e| unusable(&e))?;
-            Ok(Box::new(slots))
-        }
-        None => Err(Error::Memory("no tcp yet".into())),
+    let values = settings.values();
+    let memory_limit = usize::try_from(values.memory_limit).unwrap_or(usize::MAX);
+    let failed = |error: &dyn std::fmt::Display| Error::Memory(error.to_string());
+    let is_local = |rank: &Rank| host.is_some_and(|host| host.local_of(*rank).is_some());
+    let peers = (0..world.size()).filter(|&rank| rank != world.rank);
+    let (near, far): (Vec<Rank>, Vec<Rank>) = peers.partition(is_local);
+    let mut parts: Vec<(Box<dyn Transport>, Vec<Rank>)> = Vec::new();
+    if let Some(host) = host {
+        let options = SlotOptions { memory_limit, ..SlotOptions::default() };
+        let slots = SlotTransport::new(host.clone(), options).map_err(|e| failed(&e))?;
+        parts.push((Box::new(slots), near));
+    }
+    if let Some(&peer) = far.first()
+        && !values.transports.allow(TransportKind::Tcp)
+    {
+        return Err(Error::Argument(format!(
+            "setting transports ({}) is {}, which does not reach {}; add tcp, or run all ranks on one host",
+            settings.source("transports"),
+            values.transports,
+            world.members[peer]
+        )));
+    }
+    if parts.is_empty() || !far.is_empty() {
+        let tcp = TcpSettings {
+            streams: values.streams,
+            connect_timeout: values.connect_timeout,
+            silence: values.failure_after,
+            memory_limit,
+            ..TcpSettings::default()
+        };
+        let addresses = world.members.iter().map(|member| member.address.clone()).collect();
+        let tcp = TcpTransport::new(world.listener.clone(), addresses, tcp);
+        let tcp = tcp.map_err(|e| failed(&format!("TCP: {e}; raise the limit of open files (ulimit -n)")))?;
+        parts.push((Box::new(tcp), far));
+    }
+    match <[_; 1]>::try_from(parts) {
+        Ok([(only, _)]) => Ok(only),
+        Err(parts) => Ok(Box::new(Router::new(parts).map_err(|e| failed(&e))?)),
     }
 }
