@@ -8,7 +8,7 @@ mod plan;
 mod run;
 mod size;
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -41,7 +41,8 @@ fn main() -> ExitCode {
         Command::Run(run) => run.execute(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("ringway: {error:#}");
+        // One write: ranks that share a terminal would mix their words otherwise.
+        let _ = std::io::stderr().write_all(format!("ringway: {error:#}\n").as_bytes());
         ExitCode::FAILURE
     })
 }
