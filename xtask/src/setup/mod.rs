@@ -17,10 +17,10 @@ use crate::repo;
 
 /// Runs all steps, one process at a time.
 pub(crate) fn run() -> Result<()> {
-    let _lock = lock()?;
+    let lock = lock()?;
     step("Debian packages", system::install)?;
     step("Rust tools", toolchain::install)?;
-    step("Python environment", venv::install)
+    step("Python environment", || venv::install(&lock))
 }
 
 /// Held while a setup runs: two at once would install into the same environment.
@@ -38,7 +38,7 @@ fn lock() -> Result<File> {
 }
 
 /// Runs one step, which says what it did, and prints that with its time.
-fn step(name: &str, work: fn() -> Result<String>) -> Result<()> {
+fn step(name: &str, work: impl FnOnce() -> Result<String>) -> Result<()> {
     let start = Instant::now();
     let done = work().with_context(|| format!("setup of the {name}"))?;
     println!(

@@ -1,6 +1,6 @@
 //! The Python environment: exactly the packages of `xtask/requirements.txt`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::IsTerminal;
 use std::process::{Command, Stdio};
 
@@ -24,7 +24,10 @@ pub(super) fn interpreter() -> Option<&'static str> {
 }
 
 /// Makes the environment anew unless the one there is complete and was made from the same inputs.
-pub(super) fn install() -> Result<String> {
+///
+/// The commands that write into it get the lock as standard input, which they do not read: should
+/// this process be killed, the lock stays held until they too have ended.
+pub(super) fn install(lock: &File) -> Result<String> {
     let python = interpreter().context("Python 3.11 or newer with venv is still missing")?;
     let venv = repo::venv();
     let stamp = venv.join("made-from");
@@ -41,6 +44,7 @@ pub(super) fn install() -> Result<String> {
     }
     let mut make = Command::new(python);
     make.args(["-m", "venv"]).arg(&venv);
+    make.stdin(lock.try_clone()?);
     process::run(make)?;
 
     println!("setup: installing PyTorch and tools, about 0.7 GB to download the first time");
@@ -57,10 +61,12 @@ pub(super) fn install() -> Result<String> {
         pip.args(["--quiet", "--progress-bar", "off"]);
     }
     pip.args(["--requirement", "xtask/requirements.txt"]);
+    pip.stdin(lock.try_clone()?);
     process::run(pip)?;
 
     let mut stubs = repo::venv_command("python");
     stubs.arg("xtask/torch_stubs.py");
+    stubs.stdin(lock.try_clone()?);
     process::run(stubs).context("PyTorch does not work in .venv")?;
 
     // Written last: only a complete environment has it.
