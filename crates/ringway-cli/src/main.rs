@@ -4,9 +4,11 @@
 mod bench;
 mod config;
 mod launch;
+mod picture;
 mod plan;
 mod run;
 mod size;
+mod svg;
 
 use std::{io::Write as _, process::ExitCode};
 

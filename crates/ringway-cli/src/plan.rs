@@ -1,8 +1,12 @@
 //! `ringway plan`: schedules for people to read, and to prove.
 
-use anyhow::{Result, bail};
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use ringway_plan::{Algorithm, Collective, Topology, Verified, generate, verify};
+use ringway_plan::{Algorithm, Collective, Schedule, Topology, Verified, generate, verify};
+
+use crate::picture;
 
 /// Show or verify the schedule of a collective.
 #[derive(Debug, Args)]
@@ -15,9 +19,18 @@ pub(crate) struct Plan {
 enum Command {
     /// Which algorithm can do which collective.
     List,
-    /// Print a schedule as a table.
+    /// Print a schedule as a table, or as JSON; or draw who sends what when.
     #[command(after_help = "Examples:\n  ringway plan show all-reduce ring --ranks 4\n  ringway plan show all-reduce hierarchical --hosts 4,4,2")]
-    Show(Which),
+    Show {
+        #[command(flatten)]
+        which: Which,
+        /// Draw it to this SVG file.
+        #[arg(long)]
+        svg: Option<PathBuf>,
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Prove a schedule: each contribution once, no deadlock, no race, the same bits on all ranks.
     #[command(after_help = "Example:\n  ringway plan verify all-reduce double-tree --ranks 17")]
     Verify(Which),
@@ -68,7 +81,20 @@ impl Plan {
                     println!("{algorithm:20} {}", names.join(", "));
                 }
             }
-            Command::Show(which) => print!("{}", which.verified()?.table()),
+            Command::Show { which, svg, json } => {
+                let schedule = which.verified()?;
+                if let Some(path) = svg {
+                    if schedule.ranks() > 64 {
+                        bail!("{} ranks are too many for a picture: expected 64 at most", schedule.ranks());
+                    }
+                    fs::write(&path, picture::draw(&schedule))
+                        .with_context(|| format!("writing {}", path.display()))?;
+                } else if json {
+                    println!("{}", serde_json::to_string_pretty(&as_json(&schedule))?);
+                } else {
+                    print!("{}", schedule.table());
+                }
+            }
             Command::Verify(which) => {
                 let schedule = which.verified()?;
                 println!(
@@ -83,4 +109,21 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Programs of lanes of steps, each as the table prints it.
+fn as_json(schedule: &Schedule) -> serde_json::Value {
+    let programs: Vec<Vec<Vec<String>>> = schedule
+        .programs
+        .iter()
+        .map(|p| p.lanes.iter().map(|l| l.steps.iter().map(|s| s.op.to_string()).collect()).collect())
+        .collect();
+    serde_json::json!({
+        "collective": schedule.collective.name(),
+        "root": schedule.collective.root(),
+        "algorithm": schedule.algorithm,
+        "ranks": schedule.ranks(),
+        "chunks": schedule.chunks,
+        "programs": programs,
+    })
 }

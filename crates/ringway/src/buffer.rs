@@ -28,6 +28,7 @@ pub trait Buffer: sealed::Sealed + Send {
 }
 
 mod sealed {
+    #[allow(unnameable_types, reason = "not to be named is what seals it")]
     pub trait Sealed {}
 }
 

@@ -1,6 +1,7 @@
 //! `ringway bench`: collectives measured as nccl-tests does.
 
 mod measure;
+mod plot;
 mod report;
 mod values;
 
@@ -151,6 +152,10 @@ impl Bench {
         if print {
             if let Some(path) = &self.json {
                 report::json(&rows, path)?;
+            }
+            if let Some(path) = self.plot.as_ref().filter(|_| !rows.is_empty()) {
+                std::fs::write(path, plot::draw(&rows))
+                    .with_context(|| format!("writing {}", path.display()))?;
             }
         }
         let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
