@@ -1,5 +1,6 @@
 //! `reduce` and `combine` of every level against the reference: all types and operations, special values, any alignment,
 //! odd lengths, in place and apart, many operands, both kinds of stores.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
 
 use std::num::NonZeroU32;
 

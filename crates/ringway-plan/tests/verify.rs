@@ -1,4 +1,5 @@
 //! What the verifier accepts and refuses, on small schedules written by hand.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
 
 use ringway_plan::{
     Algorithm, Collective, Lane, Memory, Op, Order, Program, Schedule, Span, Step, StepRef,

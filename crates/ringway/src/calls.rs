@@ -48,7 +48,7 @@ impl Communicator {
     ) -> Result<(), Error> {
         let parts = Parts {
             input: packed(counts),
-            output: vec![0..output.len()],
+            output: whole(output.len()),
         };
         let (input, output) = (shared(input), exclusive(output));
         self.run(
@@ -72,7 +72,7 @@ impl Communicator {
         counts: &[usize],
     ) -> Result<(), Error> {
         let parts = Parts {
-            input: vec![0..input.len()],
+            input: whole(input.len()),
             output: packed(counts),
         };
         let (input, output) = (shared(input), exclusive(output));
@@ -134,7 +134,7 @@ impl Communicator {
     ) -> Result<(), Error> {
         let is_root = self.rank() == root;
         let parts = Parts {
-            input: vec![0..input.len()],
+            input: whole(input.len()),
             output: if is_root { packed(counts) } else { Vec::new() },
         };
         let output = self.at_root(root, exclusive(output));
@@ -169,7 +169,7 @@ impl Communicator {
         let is_root = self.rank() == root;
         let parts = Parts {
             input: if is_root { packed(counts) } else { Vec::new() },
-            output: vec![0..output.len()],
+            output: whole(output.len()),
         };
         let input = self.at_root(root, shared(input));
         let request = Request::new(
@@ -230,6 +230,11 @@ impl Communicator {
             Memory::EMPTY
         }
     }
+}
+
+/// One part.
+fn whole(len: usize) -> Vec<std::ops::Range<usize>> {
+    std::iter::once(0..len).collect()
 }
 
 /// The ranges of parts that lie one after the other.

@@ -339,7 +339,7 @@ impl Communicator {
         let Some(host) = &self.engine().host else {
             return Ok(ArenaBuffer::private(len));
         };
-        let bytes = len.checked_mul(size_of::<T>()).unwrap_or(usize::MAX);
+        let bytes = len.saturating_mul(size_of::<T>());
         let block = host
             .user_arena()
             .allocate(bytes)

@@ -29,7 +29,7 @@ pub(crate) struct Group {
     pub(crate) mapped: Option<MappedGroup>,
     next_operation: AtomicU32,
     next_split: AtomicU32,
-    streams: Mutex<HashMap<Stream, Arc<Group>>>,
+    streams: Mutex<HashMap<Stream, Arc<Self>>>,
 }
 
 /// A stream of messages from one member to another under one tag.

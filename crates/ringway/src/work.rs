@@ -219,7 +219,7 @@ impl Communicator {
         let ended: Result<(), Error> = started
             .iter()
             .map(Work::wait)
-            .fold(Ok(()), |first, next| first.and(next));
+            .fold(Ok(()), Result::and);
         drop(waiting);
         let value = result?;
         ended.map(|()| value)

@@ -1,4 +1,5 @@
 //! Crashes, silences, leaves and aborts, in real processes and threads: every survivor names the right rank in time.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
 
 use std::{
     io::{BufRead, BufReader, Lines, Write},

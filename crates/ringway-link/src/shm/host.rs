@@ -163,7 +163,7 @@ impl HostSegment {
         me: usize,
     ) -> Result<Arc<Self>, ShmError> {
         let mut descriptors = descriptors.into_iter();
-        let first = descriptors.next().ok_or(ShmError::Header {
+        let first = descriptors.next().ok_or_else(|| ShmError::Header {
             field: "descriptors",
             expected: "1 or more".into(),
             found: "none".into(),

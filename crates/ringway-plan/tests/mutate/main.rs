@@ -1,4 +1,5 @@
 //! Good schedules, spoilt: the verifier must refuse each, and say where.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
 
 mod brute;
 

@@ -35,12 +35,15 @@ pub(crate) struct Task {
     ended: Condvar,
 }
 
+/// Called once, with how the operation ended.
+pub(crate) type Callback = Box<dyn FnOnce(&Result<(), Error>) + Send>;
+
 #[derive(Default)]
 struct End {
     result: Option<Result<(), Error>>,
     /// Buffers that the operation owns, released when the handle takes them or with the task.
     keep: Option<Box<dyn Any + Send>>,
-    callback: Option<Box<dyn FnOnce(&Result<(), Error>) + Send>>,
+    callback: Option<Callback>,
 }
 
 /// A poisoned lock only means that another thread panicked between two whole states.
@@ -79,7 +82,7 @@ impl Task {
     }
 
     /// Calls back when the operation ends: at once if it has.
-    pub(crate) fn on_end(&self, callback: Box<dyn FnOnce(&Result<(), Error>) + Send>) {
+    pub(crate) fn on_end(&self, callback: Callback) {
         let mut end = lock(&self.end);
         match &end.result {
             Some(result) => {

@@ -120,14 +120,15 @@ fn run(engine: &Engine) {
         // Whoever waits drives all messages.
         let step_back = engine.waiters.load(Ordering::Relaxed) > 0;
         let mut driver = None;
-        if messages && !step_back {
-            if let Ok(mut free) = engine.driver.try_lock() {
-                if free.drive(now) {
-                    moved = true;
-                    engine.settle(free);
-                } else {
-                    driver = Some(free);
-                }
+        if messages
+            && !step_back
+            && let Ok(mut free) = engine.driver.try_lock()
+        {
+            if free.drive(now) {
+                moved = true;
+                engine.settle(free);
+            } else {
+                driver = Some(free);
             }
         }
         if moved {
