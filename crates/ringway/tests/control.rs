@@ -1,7 +1,12 @@
 //! Crashes, silences, leaves and aborts, in real processes and threads: every survivor names the right rank in time.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 use std::{
+    fs::File,
     io::{BufRead, BufReader, Lines, Write},
     net::TcpListener,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -103,6 +108,13 @@ impl Drop for Process {
     }
 }
 
+/// Holds other tests of this file off that would disturb, or be disturbed, in this process or another, while it lives.
+fn undisturbed() -> File {
+    let file = File::open(std::env::current_exe().unwrap()).unwrap();
+    file.lock().unwrap();
+    file
+}
+
 /// Starts a world of processes, and waits until all are connected.
 fn processes(size: usize, busy: bool) -> Vec<Process> {
     let port = free_port();
@@ -162,13 +174,18 @@ fn process_of_many() {
     while control.failure().is_none() {
         told.recv().unwrap();
     }
-    println!("FAILED {} {}", now().as_micros(), control.failure().unwrap());
+    println!(
+        "FAILED {} {}",
+        now().as_micros(),
+        control.failure().unwrap()
+    );
     std::io::stdout().flush().unwrap();
     thread::sleep(Duration::from_secs(60));
 }
 
 /// Sends a signal to each rank of a world of four, each in a world of its own.
 fn survivors_name_the_victim(signal: Signal, parts: &[&str]) {
+    let _turn = undisturbed();
     let mut worst = Duration::ZERO;
     let mut worlds: Vec<_> = (0..4).map(|_| processes(4, false)).collect();
     // The operation in flight has to have been told.
@@ -200,7 +217,7 @@ fn survivors_name_the_victim(signal: Signal, parts: &[&str]) {
             assert_eq!(operation, victim != 0, "{text}");
         }
     }
-    println!("{signal:?}: every survivor knew within {worst:.0?}");
+    println!("{signal:?}: every survivor knew within {worst:.2?}");
     assert!(worst < Duration::from_secs(2), "{worst:?}");
 }
 
@@ -224,6 +241,7 @@ fn a_stopped_rank_is_named_by_all() {
 
 #[test]
 fn sixty_four_busy_ranks_on_few_cores_raise_no_false_alarm() {
+    let _turn = undisturbed();
     let mut world = processes(64, true);
     thread::sleep(Duration::from_secs(3));
     // The first failure of all is this one, so there was none before.
@@ -240,6 +258,7 @@ fn sixty_four_busy_ranks_on_few_cores_raise_no_false_alarm() {
 
 #[test]
 fn signs_of_life_cost_next_to_nothing() {
+    let _turn = undisturbed();
     let world = processes(8, false);
     let cpu = || -> Vec<Duration> { world.iter().map(|p| control_thread_time(p.pid())).collect() };
     let before = cpu();
@@ -346,41 +365,22 @@ fn a_lost_connection_between_living_ranks_names_both() {
     );
 }
 
+/// A program that panics drops its communicator on the way out: that is no leave in good order.
 #[test]
-fn a_lost_connection_to_a_crashed_rank_is_its_crash() {
-    let mut world = processes(2, false);
-    // This process is no rank of theirs: it plays the third in a world of its own.
-    kill_process(world[1].pid(), Signal::KILL).unwrap();
-    assert!(world[0].read("FAILED").contains("rank 1 ("));
-
+fn a_panic_aborts_the_job() {
     let mut all = controls(3);
-    let reporter = all.remove(1);
-    let told = thread::spawn(move || {
-        reporter.report(
-            2,
-            Cause::LinkLost {
-                peer: 1,
-                detail: "end of file".into(),
-            },
-        )
-    });
-    thread::sleep(Duration::from_millis(50));
-    // As a panic does: it goes without a word of its own leave, but with one of its end.
-    let victim = all.remove(1);
-    thread::spawn(move || {
+    let victim = all.remove(2);
+    let panics = thread::spawn(move || {
         let _victim = victim;
-        std::panic::resume_unwind(Box::new("a test's panic"));
-    })
-    .join()
-    .unwrap_err();
-    let failure = told.join().unwrap();
+        std::panic::resume_unwind(Box::new("no message on the test's output"));
+    });
+    panics.join().unwrap_err();
+    wait_for("the panic is known", || {
+        all.iter().all(|c| c.failure().is_some())
+    });
+    let failure = all[0].failure().unwrap();
     assert_eq!(failure.rank, 2);
-    assert_eq!(
-        failure.cause,
-        Cause::Aborted {
-            reason: "its program panicked".into()
-        }
-    );
+    assert!(failure.to_string().contains("panicked"), "{failure}");
 }
 
 #[test]

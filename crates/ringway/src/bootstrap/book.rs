@@ -245,3 +245,178 @@ impl Book {
         Reply::Done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ringway_link::PeerAddress;
+
+    use super::*;
+    use crate::bootstrap::{HostId, Member};
+
+    fn join(rank: Rank, nonce: u64) -> Request {
+        let address = PeerAddress {
+            nonce,
+            ..PeerAddress::at(rank, 1, [])
+        };
+        let member = Member {
+            rank,
+            host: format!("host{nonce}"),
+            host_id: HostId(1),
+            pid: 7,
+            address,
+        };
+        let join = Join {
+            software: "1".into(),
+            job: "j".into(),
+            size: 3,
+            member,
+        };
+        Request::Join {
+            join,
+            wait: Duration::from_secs(10),
+        }
+    }
+
+    fn book() -> Book {
+        let Request::Join { join, .. } = join(0, 10) else {
+            unreachable!("made as one")
+        };
+        Book::new(join)
+    }
+
+    fn replies(book: &mut Book) -> Vec<(Guest, Reply)> {
+        std::iter::from_fn(|| book.poll_reply()).collect()
+    }
+
+    const fn remote(n: u64) -> Guest {
+        Guest::Remote(n)
+    }
+
+    #[test]
+    fn the_last_to_come_lets_all_go() {
+        let (mut book, now) = (book(), Instant::now());
+        book.handle_request(Guest::Local(0), join(0, 10), now);
+        book.handle_request(remote(1), join(2, 12), now);
+        assert!(replies(&mut book).is_empty());
+        book.handle_request(remote(2), join(1, 11), now);
+        let all = replies(&mut book);
+        assert_eq!(
+            all.iter().map(|(guest, _)| *guest).collect::<Vec<_>>(),
+            [Guest::Local(0), remote(1), remote(2)]
+        );
+        for (_, reply) in all {
+            let Reply::World(members) = reply else {
+                panic!("{reply:?}")
+            };
+            assert_eq!(
+                members.iter().map(Member::instance).collect::<Vec<_>>(),
+                [10, 11, 12]
+            );
+        }
+        // Who asks again, because the answer was lost, gets it again; others come too late.
+        book.handle_request(remote(3), join(1, 11), now);
+        assert!(matches!(replies(&mut book)[..], [(_, Reply::World(_))]));
+        book.handle_request(remote(4), join(1, 99), now);
+        assert!(
+            matches!(&replies(&mut book)[..], [(_, Reply::Duplicate { first })] if first.contains("host11"))
+        );
+    }
+
+    #[test]
+    fn who_hangs_up_gives_its_seat_free() {
+        let (mut book, now) = (book(), Instant::now());
+        book.handle_request(Guest::Local(0), join(0, 10), now);
+        book.handle_request(remote(1), join(1, 11), now);
+        book.handle_gone(remote(1));
+        book.handle_request(remote(2), join(1, 21), now);
+        book.handle_request(remote(3), join(2, 12), now);
+        let Some((_, Reply::World(members))) = replies(&mut book).pop() else {
+            panic!("no world")
+        };
+        assert_eq!(members[1].instance(), 21);
+    }
+
+    #[test]
+    fn the_first_to_give_up_ends_the_wait_of_all() {
+        let (mut book, now) = (book(), Instant::now());
+        book.handle_request(remote(1), join(1, 11), now);
+        book.handle_request(Guest::Local(0), join(0, 10), now + Duration::from_secs(5));
+        assert_eq!(book.poll_timeout(), Some(now + Duration::from_secs(10)));
+        book.handle_time(now + Duration::from_secs(9));
+        assert!(replies(&mut book).is_empty());
+        book.handle_time(now + Duration::from_secs(10));
+        let missing = Reply::Missing {
+            ranks: vec![2],
+            note: String::new(),
+        };
+        assert_eq!(
+            replies(&mut book),
+            [(remote(1), missing.clone()), (Guest::Local(0), missing)]
+        );
+    }
+
+    #[test]
+    fn misfits_get_no_seat_and_are_remembered() {
+        let (mut book, now) = (book(), Instant::now());
+        let misfit = |change: fn(&mut Join)| {
+            let mut request = join(1, 11);
+            if let Request::Join { join, .. } = &mut request {
+                change(join);
+            }
+            request
+        };
+        for (change, part) in [
+            ((|j| j.size = 4) as fn(&mut Join), "world of 4"),
+            (|j| j.job = "k".into(), "job `k`"),
+            (|j| j.software = "2".into(), "runs Ringway 2"),
+            (|j| j.member.rank = 3, "rank 3 ("),
+        ] {
+            book.handle_request(remote(1), misfit(change), now);
+            let all = replies(&mut book);
+            assert!(
+                matches!(&all[..], [(_, Reply::Refused { reason })] if reason.contains(part)),
+                "{all:?}"
+            );
+        }
+        book.handle_request(Guest::Local(0), join(0, 10), now);
+        book.handle_close();
+        let all = replies(&mut book);
+        let [(_, Reply::Missing { ranks, note })] = &all[..] else {
+            panic!("{all:?}")
+        };
+        assert_eq!(ranks, &[1, 2]);
+        assert!(
+            note.contains("world of 4") && note.contains("job `k`"),
+            "{note}"
+        );
+    }
+
+    #[test]
+    fn values_are_kept_up_to_a_limit_and_waited_for() {
+        let (mut book, now) = (book(), Instant::now());
+        let get = |wait| Request::Get {
+            key: "k".into(),
+            wait: Duration::from_secs(wait),
+        };
+        book.handle_request(remote(1), get(5), now);
+        book.handle_request(remote(2), get(1), now);
+        book.handle_time(now + Duration::from_secs(1));
+        assert_eq!(replies(&mut book), [(remote(2), Reply::Absent)]);
+        let set = |value| Request::Set {
+            key: "k".into(),
+            value,
+        };
+        book.handle_request(remote(3), set(vec![1]), now);
+        assert_eq!(
+            replies(&mut book),
+            [(remote(1), Reply::Value(vec![1])), (remote(3), Reply::Done)]
+        );
+        book.handle_request(remote(4), set(vec![0; MOST_STORED]), now);
+        assert!(matches!(
+            replies(&mut book)[..],
+            [(_, Reply::Refused { .. })]
+        ));
+    }
+}

@@ -45,7 +45,7 @@ impl fmt::Display for Launcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Caller => "the caller",
-            Self::Mpich => "MPICH's mpiexec",
+            Self::Mpich => "mpiexec of MPICH or Intel MPI",
             Self::OpenMpi => "Open MPI's mpirun",
             Self::Ringway => "RINGWAY_* variables",
             Self::Slurm => "Slurm's srun",

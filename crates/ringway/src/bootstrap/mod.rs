@@ -27,3 +27,9 @@ pub(crate) use join::missing;
 pub use launch::{Launch, Launcher, Rendezvous};
 pub use store::{Store, StoreError};
 pub use world::{HostId, Member, World};
+
+/// Reads bytes as the rendezvous reads those of strangers, and as ranks read its answers.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    wire::check(bytes, 5);
+}

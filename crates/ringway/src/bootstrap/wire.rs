@@ -369,3 +369,161 @@ fn read_member(body: &mut Reader<'_>) -> Result<Member, Malformed> {
         address,
     })
 }
+
+/// What is to hold for all bytes that anybody may send: reading them does not panic, and what reads writes and reads
+/// back as the same.
+#[cfg(any(test, fuzzing))]
+pub(super) fn check(bytes: &[u8], size: usize) {
+    let len = frame_len(bytes, MOST_REQUEST);
+    if let Ok(request) = Request::decode(bytes) {
+        assert_eq!(len, Ok(bytes.len()));
+        assert_eq!(Request::decode(&request.encode()), Ok(request));
+    }
+    if let Ok(reply) = Reply::decode(bytes, size) {
+        assert_eq!(Reply::decode(&reply.encode(), size), Ok(reply));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn members() -> impl Strategy<Value = Member> {
+        let addresses = vec(any::<[u8; 4]>(), 0..5);
+        let names = (
+            "[a-z.-]{0,20}",
+            any::<u32>(),
+            any::<u64>(),
+            any::<u16>(),
+            addresses,
+        );
+        (0..MOST_RANKS, names).prop_map(|(rank, (host, pid, id, port, addresses))| {
+            let addresses = addresses
+                .into_iter()
+                .map(|ip| IpAddr::from(Ipv4Addr::from(ip)));
+            let address = PeerAddress::at(rank, port, addresses);
+            Member {
+                rank,
+                host,
+                host_id: HostId(id),
+                pid,
+                address,
+            }
+        })
+    }
+
+    fn requests() -> impl Strategy<Value = Request> {
+        let wait = (0_u32..99_999).prop_map(|ms| Duration::from_millis(ms.into()));
+        prop_oneof![
+            (
+                "[0-9.]{0,9}",
+                ".{0,9}",
+                0_usize..99,
+                members(),
+                wait.clone()
+            )
+                .prop_map(|(software, job, size, member, wait)| {
+                    let job = job.chars().filter(|c| !c.is_control()).collect();
+                    Request::Join {
+                        join: Join {
+                            software,
+                            job,
+                            size,
+                            member,
+                        },
+                        wait,
+                    }
+                }),
+            ("[a-z/]{0,20}", vec(any::<u8>(), 0..50))
+                .prop_map(|(key, value)| Request::Set { key, value }),
+            ("[a-z/]{0,20}", wait).prop_map(|(key, wait)| Request::Get { key, wait }),
+        ]
+    }
+
+    const SIZE: usize = 5;
+
+    fn replies() -> impl Strategy<Value = Reply> {
+        prop_oneof![
+            Just(Reply::Absent),
+            Just(Reply::Done),
+            "[a-z ]{0,40}".prop_map(|first| Reply::Duplicate { first }),
+            (vec(0..SIZE, 0..SIZE), "[a-z ]{0,40}")
+                .prop_map(|(ranks, note)| Reply::Missing { ranks, note }),
+            "[a-z ]{0,40}".prop_map(|reason| Reply::Refused { reason }),
+            vec(any::<u8>(), 0..50).prop_map(Reply::Value),
+            vec(members(), 0..SIZE).prop_map(|mut members| {
+                for (rank, member) in members.iter_mut().enumerate() {
+                    member.rank = rank;
+                    member.address.rank = rank;
+                }
+                Reply::World(members)
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn requests_survive_the_wire(request in requests()) {
+            let bytes = request.encode();
+            prop_assert_eq!(frame_len(&bytes[..HEADER], MOST_REQUEST), Ok(bytes.len()));
+            for cut in 0..bytes.len() {
+                prop_assert!(Request::decode(&bytes[..cut]).is_err());
+            }
+            prop_assert_eq!(Request::decode(&bytes), Ok(request));
+        }
+
+        #[test]
+        fn replies_survive_the_wire(reply in replies()) {
+            let bytes = reply.encode();
+            prop_assert_eq!(Reply::decode(&bytes, SIZE), Ok(reply));
+        }
+
+        #[test]
+        fn damaged_frames_do_no_harm(
+            request in requests(), reply in replies(), at in 0_usize..300, value: u8,
+        ) {
+            for mut bytes in [request.encode(), reply.encode()] {
+                let at = at % bytes.len();
+                bytes[at] = value;
+                check(&bytes, SIZE);
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in vec(any::<u8>(), 0..200), kind in 0_u16..9) {
+            check(&bytes, SIZE);
+            check(&frame(kind, &Writer { bytes }), SIZE);
+        }
+    }
+
+    #[test]
+    fn strangers_are_known_by_their_first_bytes() {
+        assert!(matches!(
+            frame_len(b"GET / HT", 99),
+            Err(NoFrame::Foreign(_))
+        ));
+        assert_eq!(frame_len(b"\x92RW", 99), Ok(HEADER));
+        let mut bytes = Reply::Done.encode();
+        bytes[4] = 9;
+        assert_eq!(Reply::decode(&bytes, 1), Err(NoFrame::Version(9)));
+        let long = Request::Set {
+            key: String::new(),
+            value: vec![0; MOST_VALUE],
+        }
+        .encode();
+        assert!(Request::decode(&long).is_ok());
+        assert!(matches!(frame_len(&long, 1000), Err(NoFrame::TooLong(_))));
+        // More ranks than there are.
+        let missing = Reply::Missing {
+            ranks: vec![0, 1, 2],
+            note: String::new(),
+        }
+        .encode();
+        assert!(Reply::decode(&missing, 3).is_ok());
+        assert!(Reply::decode(&missing, 2).is_err());
+    }
+}

@@ -11,7 +11,7 @@ use ringway_plan::Rank;
 use super::{
     Cause,
     activity::Watch,
-    machine::{Lateness, Machine, News, Timing},
+    machine::{Lateness, Machine, News, Timing, excuse},
     message::Message,
     process,
     shared::Shared,
@@ -54,6 +54,8 @@ struct Peer {
     state: State,
     heard: Instant,
     lateness: Lateness,
+    /// More silence that is allowed it, because this thread did not have its turn.
+    excused: Duration,
     /// Pings without an answer, the oldest first.
     pings: VecDeque<(u32, Instant)>,
     watch: Watch,
@@ -77,6 +79,7 @@ impl Hub {
             },
             heard: now,
             lateness: Lateness::default(),
+            excused: Duration::ZERO,
             pings: VecDeque::new(),
             watch: Watch::new(now),
         };
@@ -168,23 +171,25 @@ impl Hub {
         }
     }
 
-    /// Judges ranks that do not answer. Neither a late turn of this thread nor one of theirs counts against them:
-    /// a rank has failed when it has been silent for so long, *and* so long ago was asked, with a heartbeat's
-    /// leave.
+    /// Judges ranks that do not answer.
     fn judge_silence(&mut self, now: Instant) {
         for rank in self.connected() {
-            if let Some(due) = self.silent_at(rank)
-                && due <= now
-            {
+            let Some(due) = self.silent_at(rank).filter(|&due| due <= now) else {
+                continue;
+            };
+            let excuse = excuse(due, now, &self.timing);
+            if excuse.is_zero() {
                 let silence = now - self.peers[rank].heard;
                 let cause = process::silent(&self.shared, rank, silence);
                 self.decide(rank, cause, now);
                 return;
             }
+            self.peers[rank].excused += now - due + excuse;
         }
     }
 
-    /// When a rank's silence becomes its failure.
+    /// When a rank's silence becomes its failure: when it has been silent for so long, *and* so long ago was asked,
+    /// with a heartbeat's leave, so that a late turn of this thread does not count against it.
     fn silent_at(&self, rank: Rank) -> Option<Instant> {
         let peer = &self.peers[rank];
         let (_, asked) = peer.pings.front()?;
@@ -194,7 +199,7 @@ impl Hub {
             ..
         } = self.timing;
         let from = (peer.heard + failure_after).max(*asked + failure_after - heartbeat);
-        Some(from + peer.lateness.allowance(&self.timing))
+        Some(from + peer.lateness.allowance(&self.timing) + peer.excused)
     }
 
     fn ping(&mut self, now: Instant) {
@@ -234,6 +239,7 @@ impl Machine for Hub {
                 since,
             } => {
                 peer.heard = now;
+                peer.excused = Duration::ZERO;
                 peer.watch.set(activity, since);
                 while let Some(&(asked, at)) = peer.pings.front() {
                     // Numbers wrap around; what is less than half of them behind is older.

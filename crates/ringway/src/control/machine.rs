@@ -70,3 +70,18 @@ impl Lateness {
         (self.0 * 2).min(timing.failure_after)
     }
 }
+
+/// How much later than it wanted its turn a thread may come without having been starved.
+const TURN: Duration = Duration::from_millis(50);
+
+/// The excuse for a silence that should have been judged at `due`: a judge that comes late itself has most likely run
+/// on a machine that had no turn for the other side either. It gives the other side the time that it has missed
+/// itself, up to the silence that is allowed; then it looks again.
+pub(super) fn excuse(due: Instant, now: Instant, timing: &Timing) -> Duration {
+    let late = now.saturating_duration_since(due);
+    if late > TURN {
+        late.min(timing.failure_after)
+    } else {
+        Duration::ZERO
+    }
+}

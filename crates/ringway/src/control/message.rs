@@ -229,6 +229,16 @@ fn read_duration(body: &mut Reader<'_>) -> Result<Duration, Malformed> {
     body.u64().map(Duration::from_nanos)
 }
 
+/// What is to hold for all bytes: reading them does not panic, and what reads writes and reads back as the same.
+#[cfg(any(test, fuzzing))]
+pub(super) fn check(bytes: &[u8]) {
+    if let Ok(Some((message, len))) = Message::decode(bytes) {
+        assert!(len <= bytes.len());
+        let again = message.encode();
+        assert_eq!(Message::decode(&again), Ok(Some((message, again.len()))));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -296,10 +306,10 @@ mod tests {
 
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), len in 0_u8..200, kind in 0_u8..9) {
-            let _ = Message::decode(&bytes);
+            check(&bytes);
             let mut framed = vec![len, 0, 0, 0, kind];
             framed.extend(bytes);
-            let _ = Message::decode(&framed);
+            check(&framed);
         }
     }
 

@@ -216,3 +216,9 @@ impl Drop for Control {
         }
     }
 }
+
+/// Reads bytes as a control thread reads those of another.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    message::check(bytes);
+}

@@ -11,7 +11,7 @@ use ringway_plan::Rank;
 use super::{
     Cause,
     activity::Watch,
-    machine::{Lateness, Machine, News, Timing},
+    machine::{Lateness, Machine, News, Timing, excuse},
     message::Message,
     process,
     shared::Shared,
@@ -24,6 +24,8 @@ pub(super) struct Spoke {
     hub: State,
     heard: Instant,
     lateness: Lateness,
+    /// More silence that is allowed rank 0, because this thread did not have its turn.
+    excused: Duration,
     /// When rank 0 must have said that all are connected; none once it has.
     ready_by: Option<Instant>,
     leave_by: Option<Instant>,
@@ -51,6 +53,7 @@ impl Spoke {
             hub: State::Here,
             heard: now,
             lateness: Lateness::default(),
+            excused: Duration::ZERO,
             ready_by: Some(now + timing.connect),
             leave_by: None,
             finished: false,
@@ -69,11 +72,24 @@ impl Spoke {
         self.hub = State::Over;
     }
 
-    /// When rank 0's silence becomes its failure. Until all are connected it may be waiting for others, as it does
-    /// for the whole of that time.
+    /// When rank 0's silence becomes its failure.
     fn silent_at(&self) -> Option<Instant> {
-        (self.hub == State::Here)
-            .then(|| self.heard + self.timing.failure_after + self.lateness.allowance(&self.timing))
+        let allowed =
+            self.timing.failure_after + self.lateness.allowance(&self.timing) + self.excused;
+        (self.hub == State::Here).then(|| self.heard + allowed)
+    }
+
+    fn judge_silence(&mut self, now: Instant) {
+        let Some(due) = self.silent_at().filter(|&due| due <= now) else {
+            return;
+        };
+        let excuse = excuse(due, now, &self.timing);
+        if excuse.is_zero() {
+            let cause = process::silent(&self.shared, 0, now - self.heard);
+            self.give_up_hub(cause);
+        } else {
+            self.excused += now - due + excuse;
+        }
     }
 }
 
@@ -85,6 +101,7 @@ impl Machine for Spoke {
     fn handle_message(&mut self, _from: Rank, message: Message, now: Instant) {
         let interval = now - self.heard;
         self.heard = now;
+        self.excused = Duration::ZERO;
         match message {
             Message::Ping(number) => {
                 self.lateness
@@ -164,10 +181,7 @@ impl Machine for Spoke {
                 limit: self.timing.connect,
             });
         }
-        if self.silent_at().is_some_and(|at| at <= now) {
-            let cause = process::silent(&self.shared, 0, now - self.heard);
-            self.give_up_hub(cause);
-        }
+        self.judge_silence(now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

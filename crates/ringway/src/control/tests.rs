@@ -287,7 +287,7 @@ fn lateness_earns_leave() {
         let (_, when) = net.agreed().expect("known in the end");
         when - (stopped - net.began)
     };
-    let (quick, slow) = (silence(1), silence(1400));
+    let (quick, slow) = (silence(1), silence(1200));
     assert!(quick < Duration::from_millis(1600), "{quick:?}");
     assert!(
         slow > Duration::from_millis(2500) && slow < Duration::from_millis(3100),
