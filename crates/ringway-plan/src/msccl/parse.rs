@@ -11,7 +11,7 @@ const CHUNKS: usize = 1 << 16;
 const CHANNELS: usize = 1 << 10;
 const BLOCKS: usize = 1 << 9;
 /// Of chunks that all ranks have, and that all steps touch.
-const TOUCHES: usize = 1 << 22;
+const TOUCHES: usize = 1 << 20;
 
 /// A file's schedule.
 pub(super) struct Algo {
