@@ -1,5 +1,9 @@
 //! The middleware, on loopback endpoints that run verified schedules with real bytes.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 use std::time::{Duration, Instant};
 
