@@ -1,5 +1,9 @@
 //! The cost model: against the formulas of the literature, its closed forms against its run, and choices.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,9 @@
 //! MSCCL files, written here.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 use ringway_plan::{Collective, MscclError, Op, Verified, read_msccl};
 

@@ -1,5 +1,9 @@
 //! The executor against an adversarial network, with real bytes.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 mod hand;
 mod world;
