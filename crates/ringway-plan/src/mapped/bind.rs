@@ -207,8 +207,13 @@ impl BoundProgram {
     /// How many bytes of a rank's input or output the program touches, from their start.
     pub fn extent(&self, rank: Rank, base: Base) -> usize {
         let ends = self.steps.iter().flat_map(|step| {
-            let operands = self.operands(&step.sources).iter().chain(self.operands(&step.destinations));
-            operands.filter(|o| o.rank == rank && o.base == base).map(|o| o.offset + step.len)
+            let operands = self
+                .operands(&step.sources)
+                .iter()
+                .chain(self.operands(&step.destinations));
+            operands
+                .filter(|o| o.rank == rank && o.base == base)
+                .map(|o| o.offset + step.len)
         });
         ends.max().unwrap_or(0)
     }

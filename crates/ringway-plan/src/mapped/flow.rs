@@ -113,4 +113,10 @@ impl Flow {
             .find(|t| t.at > at)
             .is_some_and(|t| !t.write)
     }
+
+    /// The actions after `at` that read the cell, up to the next that writes it.
+    pub(super) fn readers(&self, loc: Loc, at: usize) -> impl Iterator<Item = usize> {
+        let after = self.touches(loc).iter().filter(move |t| t.at > at);
+        after.take_while(|t| !t.write).map(|t| t.at)
+    }
 }

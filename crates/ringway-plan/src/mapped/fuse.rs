@@ -29,6 +29,9 @@ pub(super) fn fuse(cells: Cells, actions: Vec<Action>, collective: Collective, m
         flow = unchained;
     }
     copy_along(&mut flow, mode);
+    if mode == Mode::Staged {
+        staging::answer_in_place(&mut flow);
+    }
     flow
 }
 

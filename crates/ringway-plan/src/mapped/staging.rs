@@ -56,6 +56,64 @@ pub(super) fn publish(flow: Flow) -> Flow {
     Flow::new(cells, actions)
 }
 
+/// A result that goes back to a rank whose contribution was read from a slot goes back in that slot, not in one more.
+/// The memory then ends where it began, in the cache of the rank that writes it next: on x86 a third of the time.
+pub(super) fn answer_in_place(flow: &mut Flow) {
+    for at in 0..flow.actions.len() {
+        let Some(action) = &flow.actions[at] else {
+            continue;
+        };
+        let results = action.destinations.iter().copied();
+        for result in results.filter(is_slot).collect::<Vec<_>>() {
+            let readers: Vec<usize> = flow.readers(result, at).collect();
+            let answers: Option<Vec<Loc>> = readers
+                .iter()
+                .map(|&reader| answer(flow, at, reader))
+                .collect();
+            let Some(answers) = answers.filter(|answers| !answers.is_empty()) else {
+                continue;
+            };
+            for (reader, answer) in readers.into_iter().zip(&answers) {
+                let mut action = flow.take(reader);
+                action
+                    .sources
+                    .iter_mut()
+                    .filter(|s| **s == result)
+                    .for_each(|s| *s = *answer);
+                flow.put(reader, action);
+            }
+            let mut action = flow.take(at);
+            action.destinations.retain(|&loc| loc != result);
+            for answer in answers {
+                if !action.destinations.contains(&answer) {
+                    action.destinations.push(answer);
+                }
+            }
+            flow.put(at, action);
+        }
+    }
+}
+
+/// The slot of the rank of `reader` that only the action at `at` reads, of which it is a source.
+fn answer(flow: &Flow, at: usize, reader: usize) -> Option<Loc> {
+    let rank = flow.get(reader).rank;
+    let action = flow.get(at);
+    let slots = action
+        .sources
+        .iter()
+        .copied()
+        .filter(|loc| loc.rank == rank && is_slot(loc));
+    let mut free = slots.filter(|&slot| {
+        flow.writer(slot, at)
+            .is_some_and(|writer| flow.readers(slot, writer).eq([at]))
+    });
+    free.next()
+}
+
+const fn is_slot(loc: &Loc) -> bool {
+    matches!(loc.place, Place::Slot(_))
+}
+
 /// Actions in order, their scratch in slots too, and slots numbered without gaps.
 pub(super) struct Staged {
     pub(super) actions: Vec<Action>,

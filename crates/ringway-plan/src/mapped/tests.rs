@@ -557,6 +557,15 @@ fn a_one_shot_all_reduce_shows_input_and_reduces_in_rank_order() {
 }
 
 #[test]
+fn results_go_back_in_the_slots_that_the_contributions_came_in() {
+    let (_, programs) = direct(Collective::AllReduce, Mode::Staged);
+    for program in &programs {
+        // A slot for each other rank, and none for the result.
+        assert_eq!(program.slots, 2, "{program}");
+    }
+}
+
+#[test]
 fn relays_are_passed_over() {
     let topology = Topology::new(vec![0, 1, 2, 3]);
     let schedule = made(

@@ -95,12 +95,16 @@ impl View {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(BLOCK)?;
         let fits = end <= control.len() && start.is_multiple_of(HEAD);
-        fits.then(|| Self { block: control.slice(start..end) })
+        fits.then(|| Self {
+            block: control.slice(start..end),
+        })
     }
 
     /// Of this rank's own block.
     pub(super) fn own(block: &GroupBlock) -> Self {
-        Self { block: block.block.memory() }
+        Self {
+            block: block.block.memory(),
+        }
     }
 
     pub(super) fn finished(&self) -> Shared64 {
@@ -110,7 +114,10 @@ impl View {
     pub(super) fn context(&self, index: usize) -> Context {
         let start = HEAD + index * CONTEXT;
         let memory = self.block.slice(start..start + CONTEXT);
-        Context { memory, progress: Shared64::at(memory, context::PROGRESS) }
+        Context {
+            memory,
+            progress: Shared64::at(memory, context::PROGRESS),
+        }
     }
 }
 

@@ -35,7 +35,9 @@ pub enum MappedError {
         what: &'static str,
     },
     /// The caller's interrupt fired, as when the communicator is aborted.
-    #[error("interrupted while waiting for member {member} to reach point {point} of operation {op}")]
+    #[error(
+        "interrupted while waiting for member {member} to reach point {point} of operation {op}"
+    )]
     Interrupted {
         /// Whom the operation waited for.
         member: usize,

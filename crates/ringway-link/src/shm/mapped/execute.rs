@@ -3,7 +3,10 @@
 use std::ops::Range;
 
 use ringway_kernels::{Finish, Stores};
-use ringway_plan::{DataType, ReduceOp, mapped::{Base, BoundOperand, BoundProgram, BoundStep}};
+use ringway_plan::{
+    DataType, ReduceOp,
+    mapped::{Base, BoundOperand, BoundProgram, BoundStep},
+};
 use ringway_sys::Memory;
 
 use super::{MappedPlan, op::Peer};
@@ -45,54 +48,45 @@ pub(super) fn step(
     };
     let sources = program.operands(&step.sources);
     let destinations = program.operands(&step.destinations);
-    let finish = if step.completes { plan.finish } else { Finish::None };
-    let streams = |o: &&BoundOperand| plan.stream && o.base != Base::Staging;
-    with_memory(sources.iter().map(place), |sources| {
-        match *sources {
-            [source] if finish == Finish::None => {
-                for to in destinations {
-                    copy(source, place(to), streams(&to));
-                }
-            }
-            _ => {
-                let reduce = |to: &[Memory], stores| {
-                    Memory::combine(plan.dtype, plan.op, to, sources, finish, stores);
-                };
-                // What others are about to read stays in the cache; the rest is copied from there past it.
-                let kept = destinations.iter().find(|to| !streams(to));
-                match kept {
-                    None => with_memory(destinations.iter().map(place), |to| {
-                        reduce(to, Stores::Streaming);
-                    }),
-                    Some(_) if !destinations.iter().any(|to| streams(&to)) => {
-                        with_memory(destinations.iter().map(place), |to| reduce(to, Stores::Cached));
-                    }
-                    Some(kept) => {
-                        reduce(&[place(kept)], Stores::Cached);
-                        for to in destinations.iter().filter(|&to| to != kept) {
-                            copy(place(kept), place(to), streams(&to));
-                        }
-                    }
-                }
+    let finish = if step.completes {
+        plan.finish
+    } else {
+        Finish::None
+    };
+    let stores = if plan.stream && segment.is_none() {
+        Stores::Streaming
+    } else {
+        Stores::Cached
+    };
+    with_memory(sources.iter().map(place), |sources| match *sources {
+        [source] if finish == Finish::None => {
+            for to in destinations {
+                copy(source, place(to), stores);
             }
         }
+        _ => with_memory(destinations.iter().map(place), |to| {
+            Memory::combine(plan.dtype, plan.op, to, sources, finish, stores);
+        }),
     });
     bytes.len()
 }
 
-fn copy(from: Memory, to: Memory, stream: bool) {
+fn copy(from: Memory, to: Memory, stores: Stores) {
     if from == to {
         // In place: the chunk is where it belongs.
-    } else {
-        // Not memmove, whose string instructions write past the caches that the reader is about to look in.
-        let stores = if stream { Stores::Streaming } else { Stores::Cached };
-        Memory::combine(DataType::U8, ReduceOp::Or, &[to], &[from], Finish::None, stores);
+        return;
     }
+    // Not memmove, whose string instructions write past the caches that the reader is about to look in.
+    let op = ReduceOp::Or;
+    Memory::combine(DataType::U8, op, &[to], &[from], Finish::None, stores);
 }
 
 /// Calls `f` with all of `memory` in a row.
 #[inline]
-pub(super) fn with_memory(memory: impl ExactSizeIterator<Item = Memory>, f: impl FnOnce(&[Memory])) {
+pub(super) fn with_memory(
+    memory: impl ExactSizeIterator<Item = Memory>,
+    f: impl FnOnce(&[Memory]),
+) {
     let count = memory.len();
     if count > FEW {
         return f(&memory.collect::<Vec<_>>());

@@ -78,14 +78,29 @@ impl MappedGroup {
                     false => return None,
                 };
                 let contexts = (0..CONTEXTS).map(|index| view.context(index)).collect();
-                Some(Member { local, view, contexts })
+                Some(Member {
+                    local,
+                    view,
+                    contexts,
+                })
             })
             .collect::<Option<Vec<_>>>()?;
-        let own = members.get(me).filter(|own| own.local == segment.local_rank())?;
+        let own = members
+            .get(me)
+            .filter(|own| own.local == segment.local_rank())?;
         let sequence = Sequence::new(own.view.finished(), members.len());
         let waker = Waker::new(&segment);
         let staging = Staging::default();
-        let inner = Inner { segment, members, me, patience, sequence, staging, waker, _block: block };
+        let inner = Inner {
+            segment,
+            members,
+            me,
+            patience,
+            sequence,
+            staging,
+            waker,
+            _block: block,
+        };
         Some(Self(Arc::new(inner)))
     }
 
@@ -118,7 +133,12 @@ impl MappedGroup {
 impl MappedCall {
     /// Whether plan and memory fit the group.
     pub(super) fn check(&self, group: &Inner) -> Result<(), MappedError> {
-        let Self { plan, input, output, .. } = self;
+        let Self {
+            plan,
+            input,
+            output,
+            ..
+        } = self;
         let (me, members) = (group.me, group.members.len());
         if plan.members != members || plan.member != me {
             return Err(MappedError::Plan {
@@ -127,11 +147,16 @@ impl MappedCall {
             });
         }
         let needed = plan.extent(me);
-        for (what, expected, found) in
-            [("input", needed[0], input.len()), ("output", needed[1], output.len())]
-        {
+        for (what, expected, found) in [
+            ("input", needed[0], input.len()),
+            ("output", needed[1], output.len()),
+        ] {
             if found < expected {
-                return Err(MappedError::Buffer { what, expected, found });
+                return Err(MappedError::Buffer {
+                    what,
+                    expected,
+                    found,
+                });
             }
         }
         Ok(())
@@ -140,8 +165,16 @@ impl MappedCall {
 
 impl fmt::Debug for MappedGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let locals = self.0.members.iter().map(|member| member.local).collect::<Vec<_>>();
-        f.debug_struct("MappedGroup").field("me", &self.0.me).field("locals", &locals).finish()
+        let locals = self
+            .0
+            .members
+            .iter()
+            .map(|member| member.local)
+            .collect::<Vec<_>>();
+        f.debug_struct("MappedGroup")
+            .field("me", &self.0.me)
+            .field("locals", &locals)
+            .finish()
     }
 }
 
@@ -161,7 +194,11 @@ impl Inner {
             let target = Sequence::before(op);
             let finished = word.load();
             if finished < target {
-                return Some(Awaited { member, word, target });
+                return Some(Awaited {
+                    member,
+                    word,
+                    target,
+                });
             }
             self.sequence.learn(member, finished);
         }
@@ -193,7 +230,12 @@ impl Inner {
             return Err(MappedError::Interrupted { member, op, point });
         }
         match Instant::now() >= deadline {
-            true => Err(MappedError::Timeout { member, op, point, waited }),
+            true => Err(MappedError::Timeout {
+                member,
+                op,
+                point,
+                waited,
+            }),
             false => Ok(false),
         }
     }
@@ -206,5 +248,10 @@ pub(super) const fn point(awaited: &Awaited) -> u64 {
 
 /// For errors: how long an operation was waited for.
 pub(super) fn timeout(awaited: &Awaited, op: u64, waited: Duration) -> MappedError {
-    MappedError::Timeout { member: awaited.member, op, point: point(awaited), waited }
+    MappedError::Timeout {
+        member: awaited.member,
+        op,
+        point: point(awaited),
+        waited,
+    }
 }

@@ -24,11 +24,17 @@ pub(super) struct InlinePlan {
 impl InlinePlan {
     /// Of a program that can show all its staging at once.
     pub(super) fn new(program: &BoundProgram) -> Self {
-        let mut plan = Self { shows: Vec::new(), steps: Vec::new() };
+        let mut plan = Self {
+            shows: Vec::new(),
+            steps: Vec::new(),
+        };
         let mut walk = Walk::new(program, 1);
         while let Some((index, _)) = walk.at(program) {
             let step = program.step(index);
-            let shows = program.operands(&step.destinations).iter().all(|o| o.base == Base::Staging);
+            let shows = program
+                .operands(&step.destinations)
+                .iter()
+                .all(|o| o.base == Base::Staging);
             match shows {
                 true => plan.shows.push(index),
                 false if step.len > 0 => plan.steps.push(index),
@@ -57,7 +63,11 @@ pub(super) fn run(
     for ahead in 1..members {
         let member = (group.me + ahead) % members;
         let word = group.members[member].context(op).progress();
-        let awaited = Awaited { member, word, target: op << POINT_BITS };
+        let awaited = Awaited {
+            member,
+            word,
+            target: op << POINT_BITS,
+        };
         if !spin(group.patience.spins, || word.load() >= awaited.target) {
             wait(group, &awaited, op, deadline, interrupt)?;
         }
@@ -104,7 +114,11 @@ pub(super) fn hear(
     let context = group.members[member].context(op);
     let theirs = context.descriptor();
     if theirs != call.descriptor {
-        return Err(MappedError::Mismatch { member, theirs, mine: call.descriptor });
+        return Err(MappedError::Mismatch {
+            member,
+            theirs,
+            mine: call.descriptor,
+        });
     }
     group.sequence.learn(member, context.finished());
     Ok(())
@@ -134,15 +148,25 @@ fn do_step(group: &Inner, call: &MappedCall, op: u64, index: usize) {
         };
         memory.slice(start..start + step.len)
     };
-    let finish = if step.completes { plan.finish } else { Finish::None };
-    execute::with_memory(program.operands(&step.sources).iter().map(place), |sources| {
-        execute::with_memory(program.operands(&step.destinations).iter().map(place), |to| {
-            match *sources {
-                [source] if finish == Finish::None => {
-                    to.iter().filter(|&&to| to != source).for_each(|to| to.copy_from(source));
-                }
-                _ => Memory::combine(plan.dtype, plan.op, to, sources, finish, Stores::Cached),
-            }
-        });
-    });
+    let finish = if step.completes {
+        plan.finish
+    } else {
+        Finish::None
+    };
+    execute::with_memory(
+        program.operands(&step.sources).iter().map(place),
+        |sources| {
+            execute::with_memory(
+                program.operands(&step.destinations).iter().map(place),
+                |to| match *sources {
+                    [source] if finish == Finish::None => {
+                        to.iter()
+                            .filter(|&&to| to != source)
+                            .for_each(|to| to.copy_from(source));
+                    }
+                    _ => Memory::combine(plan.dtype, plan.op, to, sources, finish, Stores::Cached),
+                },
+            );
+        },
+    );
 }

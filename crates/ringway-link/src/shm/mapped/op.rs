@@ -105,13 +105,21 @@ impl MappedOp {
         let state = State {
             number: group.sequence.next(),
             phase: Phase::Enter,
-            way: if plan.inline.is_some() { Way::Inline } else { Way::Staged },
+            way: if plan.inline.is_some() {
+                Way::Inline
+            } else {
+                Way::Staged
+            },
             peers,
             staging: None,
             walk: Walk::new(&plan.staged, plan.segments),
             done: 0,
             point: 0,
-            awaited: Awaited { member: me, word: group.members[me].view.finished(), target: 0 },
+            awaited: Awaited {
+                member: me,
+                word: group.members[me].view.finished(),
+                target: 0,
+            },
         };
         Ok(Self { group, call, state })
     }
@@ -134,7 +142,10 @@ impl MappedOp {
             };
             if !go_on {
                 let awaited = &state.awaited;
-                return Ok(Progress::Waiting { member: awaited.member, point: point(awaited) });
+                return Ok(Progress::Waiting {
+                    member: awaited.member,
+                    point: point(awaited),
+                });
             }
         }
     }
@@ -162,7 +173,11 @@ impl MappedOp {
                     if interrupt() {
                         let Awaited { member, .. } = self.state.awaited;
                         let point = point(&self.state.awaited);
-                        return Err(MappedError::Interrupted { member, op: number, point });
+                        return Err(MappedError::Interrupted {
+                            member,
+                            op: number,
+                            point,
+                        });
                     }
                 }
             }
@@ -174,7 +189,11 @@ impl MappedOp {
     /// something else.
     pub fn arm(&self) -> bool {
         let awaited = &self.state.awaited;
-        wait::arm(&self.group.segment, awaited, self.group.members[awaited.member].local)
+        wait::arm(
+            &self.group.segment,
+            awaited,
+            self.group.members[awaited.member].local,
+        )
     }
 
     /// The number of the operation in its group, from 1.
@@ -241,7 +260,10 @@ impl State {
             0 => Some(0),
             _ => group.segment.locate(memory).map(|offset| offset as u64),
         };
-        Some([locate(own.input, needed[0])?, locate(own.output, needed[1])?])
+        Some([
+            locate(own.input, needed[0])?,
+            locate(own.output, needed[1])?,
+        ])
     }
 
     /// Takes staging, if any is needed; returns what the context says of it.
@@ -251,7 +273,9 @@ impl State {
             return Ok(1);
         }
         let finished = group.sequence.finished_everywhere();
-        let block = group.staging.borrow(group.segment.staging_arena(), bytes, finished)?;
+        let block = group
+            .staging
+            .borrow(group.segment.staging_arena(), bytes, finished)?;
         let memory = block.memory().slice(0..bytes);
         let area = group.segment.staging(group.segment.local_rank());
         self.peers[group.me].staging = memory;
@@ -266,11 +290,21 @@ impl State {
             let step = program.step(index);
             let shows = self.walk.round() == 0
                 && step.waits.is_empty()
-                && program.operands(&step.destinations).iter().all(|o| o.base == Base::Staging);
+                && program
+                    .operands(&step.destinations)
+                    .iter()
+                    .all(|o| o.base == Base::Staging);
             if !shows {
                 return;
             }
-            execute::step(plan, program, &self.peers, step, Some(segment), 0..usize::MAX);
+            execute::step(
+                plan,
+                program,
+                &self.peers,
+                step,
+                Some(segment),
+                0..usize::MAX,
+            );
             self.pass(plan, program, index);
         }
     }
@@ -301,11 +335,18 @@ impl State {
             let word = context.progress();
             let (seen, target) = (word.load(), self.count(0));
             if seen < target {
-                self.awaited = Awaited { member, word, target };
+                self.awaited = Awaited {
+                    member,
+                    word,
+                    target,
+                };
                 return Ok(false);
             }
             if seen >> POINT_BITS != self.number {
-                return Err(MappedError::Corrupt { member, what: "a number of operation" });
+                return Err(MappedError::Corrupt {
+                    member,
+                    what: "a number of operation",
+                });
             }
             inline::hear(group, call, member, self.number)?;
             let peer = &mut self.peers[member];
@@ -322,7 +363,10 @@ impl State {
         if self.way == Way::Inline {
             return Ok(true);
         }
-        let everywhere = self.peers.iter().all(|peer| !peer.in_arena.contains(&NOWHERE));
+        let everywhere = self
+            .peers
+            .iter()
+            .all(|peer| !peer.in_arena.contains(&NOWHERE));
         match (&plan.arena, everywhere) {
             (Some(arena), true) => {
                 self.walk = Walk::new(arena, 1);
@@ -332,7 +376,10 @@ impl State {
                 if self.way == Way::Arena {
                     self.way = Way::Staged;
                     let staging = self.lend_staging(group, plan)?;
-                    group.members[group.me].context(self.number).staging().store(staging);
+                    group.members[group.me]
+                        .context(self.number)
+                        .staging()
+                        .store(staging);
                     group.waker.wake(&group.segment);
                 }
                 self.phase = Phase::Restage(0);
@@ -349,9 +396,13 @@ impl State {
             let needed = plan.extent(member);
             let local = group.members[member].local;
             let resolve = |index: usize| {
-                group.segment.resolve(local, peer.in_arena[index], needed[index]).ok_or(
-                    MappedError::Corrupt { member, what: "an offset of memory in the arena" },
-                )
+                group
+                    .segment
+                    .resolve(local, peer.in_arena[index], needed[index])
+                    .ok_or(MappedError::Corrupt {
+                        member,
+                        what: "an offset of memory in the arena",
+                    })
             };
             let (input, output) = (resolve(0)?, resolve(1)?);
             (peer.input, peer.output) = (input, output);
@@ -374,14 +425,21 @@ impl State {
             let word = group.members[member].context(self.number).staging();
             let staging = word.load();
             if staging == 0 {
-                self.awaited = Awaited { member, word, target: 1 };
+                self.awaited = Awaited {
+                    member,
+                    word,
+                    target: 1,
+                };
                 return Ok(false);
             }
             let area = group.segment.staging(group.members[member].local);
             let start = usize::try_from(staging - 1).ok();
             let range = start.and_then(|start| Some(start..start.checked_add(needed)?));
             let range = range.filter(|range| range.end <= area.len());
-            let range = range.ok_or(MappedError::Corrupt { member, what: "an offset of staging" })?;
+            let range = range.ok_or(MappedError::Corrupt {
+                member,
+                what: "an offset of staging",
+            })?;
             self.peers[member].staging = area.slice(range);
         }
         self.phase = Phase::Restage(member + 1);
@@ -428,18 +486,20 @@ impl State {
     }
 
     /// Whether all that a step waits for is done.
-    fn ready(
-        &mut self,
-        group: &Inner,
-        program: &BoundProgram,
-        index: usize,
-        segment: u64,
-    ) -> bool {
+    fn ready(&mut self, group: &Inner, program: &BoundProgram, index: usize, segment: u64) -> bool {
         let step = program.step(index);
         let reused = segment.checked_sub(program.ring());
-        let waits = program.waits(&step.waits).iter().map(|wait| (wait, segment));
-        let reuse = program.waits(&step.reuse).iter().zip(reused.iter().copied().cycle());
-        waits.chain(reuse).all(|(wait, segment)| self.over(group, wait, segment))
+        let waits = program
+            .waits(&step.waits)
+            .iter()
+            .map(|wait| (wait, segment));
+        let reuse = program
+            .waits(&step.reuse)
+            .iter()
+            .zip(reused.iter().copied().cycle());
+        waits
+            .chain(reuse)
+            .all(|(wait, segment)| self.over(group, wait, segment))
     }
 
     #[inline]
@@ -452,7 +512,11 @@ impl State {
         let word = group.members[wait.rank].context(self.number).progress();
         peer.seen = word.load();
         if peer.seen < target {
-            self.awaited = Awaited { member: wait.rank, word, target };
+            self.awaited = Awaited {
+                member: wait.rank,
+                word,
+                target,
+            };
         }
         peer.seen >= target
     }

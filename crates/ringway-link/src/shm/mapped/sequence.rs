@@ -59,7 +59,9 @@ impl Sequence {
     #[inline]
     pub(super) fn holder(&self, op: u64) -> Option<usize> {
         let before = Self::before(op);
-        self.known.iter().position(|known| known.load(Ordering::Relaxed) < before)
+        self.known
+            .iter()
+            .position(|known| known.load(Ordering::Relaxed) < before)
     }
 
     /// All operations up to `finished` are finished at `member`.
@@ -74,7 +76,11 @@ impl Sequence {
 
     /// All operations up to this one are finished at every member.
     pub(super) fn finished_everywhere(&self) -> u64 {
-        self.known.iter().map(|known| known.load(Ordering::Relaxed)).min().unwrap_or(0)
+        self.known
+            .iter()
+            .map(|known| known.load(Ordering::Relaxed))
+            .min()
+            .unwrap_or(0)
     }
 
     /// An operation is finished at this member, `me`.

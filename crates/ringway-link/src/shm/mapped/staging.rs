@@ -33,7 +33,8 @@ impl Staging {
         let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         blocks.reclaim(finished);
         // The one given back last is the most likely to be in the cache.
-        let fits = |block: &ArenaBlock| (bytes..=4 * bytes.max(4096)).contains(&block.memory().len());
+        let fits =
+            |block: &ArenaBlock| (bytes..=4 * bytes.max(4096)).contains(&block.memory().len());
         match blocks.spare.iter().rposition(fits) {
             Some(index) => Ok(blocks.spare.remove(index)),
             None => Ok(arena.allocate(bytes)?),

@@ -15,8 +15,12 @@ use ringway_sys::{Memory, Staging};
 use super::*;
 use crate::shm::{ArenaBlock, HostIdentity, HostSegment, SegmentSizes};
 
-const SIZES: SegmentSizes =
-    SegmentSizes { control: 1 << 20, slots: 1, staging: 64 << 20, arena: 256 << 20 };
+const SIZES: SegmentSizes = SegmentSizes {
+    control: 1 << 20,
+    slots: 1,
+    staging: 64 << 20,
+    arena: 256 << 20,
+};
 
 /// One rank of a test's host.
 struct Host {
@@ -26,22 +30,43 @@ struct Host {
 
 /// The ranks of a host, with a group of all of them.
 fn hosts(ranks: usize) -> Vec<Host> {
-    let identity = HostIdentity { job: [1; 16], world: ranks, ranks: (0..ranks).collect() };
+    let identity = HostIdentity {
+        job: [1; 16],
+        world: ranks,
+        ranks: (0..ranks).collect(),
+    };
     let first = HostSegment::create(identity.clone(), SIZES).unwrap();
     let join = |rank| {
-        let fds = first.descriptors().iter().map(|fd| fd.try_clone_to_owned().unwrap()).collect();
+        let fds = first
+            .descriptors()
+            .iter()
+            .map(|fd| fd.try_clone_to_owned().unwrap())
+            .collect();
         HostSegment::join(fds, identity.clone(), rank).unwrap()
     };
-    let segments: Vec<_> =
-        (0..ranks).map(|rank| if rank == 0 { Arc::clone(&first) } else { join(rank) }).collect();
-    let blocks: Vec<_> = segments.iter().map(|s| GroupBlock::allocate(s).unwrap()).collect();
+    let segments: Vec<_> = (0..ranks)
+        .map(|rank| {
+            if rank == 0 {
+                Arc::clone(&first)
+            } else {
+                join(rank)
+            }
+        })
+        .collect();
+    let blocks: Vec<_> = segments
+        .iter()
+        .map(|s| GroupBlock::allocate(s).unwrap())
+        .collect();
     let members: Vec<_> = blocks.iter().map(GroupBlock::offset).enumerate().collect();
     segments
         .into_iter()
         .zip(blocks)
         .enumerate()
         .map(|(me, (segment, block))| {
-            let patience = Patience { spins: 50, yielding: Duration::from_micros(200) };
+            let patience = Patience {
+                spins: 50,
+                yielding: Duration::from_micros(200),
+            };
             let group =
                 MappedGroup::new(Arc::clone(&segment), block, &members, me, patience).unwrap();
             Host { segment, group }
@@ -60,7 +85,10 @@ fn on_all<T: Send>(hosts: &[Host], body: impl Fn(Rank, &Host) -> T + Sync) -> Ve
                 scope.spawn(move || body(rank, host))
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     })
 }
 
@@ -77,7 +105,10 @@ impl Buffer {
             true => Self::Arena(host.segment.user_arena().allocate(bytes).unwrap()),
             false => Self::Private(Staging::new(bytes)),
         };
-        let all: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let all: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_ne_bytes())
+            .collect();
         buffer.memory().write(&all);
         buffer
     }
@@ -92,7 +123,11 @@ impl Buffer {
     fn values(&self) -> Vec<u64> {
         let mut all = vec![0; self.memory().len()];
         self.memory().read(&mut all);
-        all.as_chunks().0.iter().map(|&bytes| u64::from_ne_bytes(bytes)).collect()
+        all.as_chunks()
+            .0
+            .iter()
+            .map(|&bytes| u64::from_ne_bytes(bytes))
+            .collect()
     }
 }
 
@@ -102,7 +137,12 @@ fn made(collective: Collective, algorithm: Algorithm, ranks: usize) -> Verified 
 
 fn plan(schedule: &Verified, rank: Rank, count: usize) -> Arc<MappedPlan> {
     let compiled = MappedSchedule::compile(schedule, rank);
-    Arc::new(MappedPlan::new(&compiled, count, DataType::U64, ReduceOp::Sum))
+    Arc::new(MappedPlan::new(
+        &compiled,
+        count,
+        DataType::U64,
+        ReduceOp::Sum,
+    ))
 }
 
 /// What rank `rank` has at element `element` of the vector.
@@ -120,25 +160,31 @@ fn case(collective: Collective, n: usize, rank: Rank, count: usize) -> (Vec<u64>
     let at = |root: Rank, range: std::ops::Range<usize>| if rank == root { range } else { 0..0 };
     match collective {
         Collective::AllReduce => (all.clone().map(own).collect(), all.map(sum).collect()),
-        Collective::Reduce { root } => {
-            (all.clone().map(own).collect(), at(root, all).map(sum).collect())
-        }
+        Collective::Reduce { root } => (
+            all.clone().map(own).collect(),
+            at(root, all).map(sum).collect(),
+        ),
         Collective::ReduceScatter => (all.map(own).collect(), mine.map(sum).collect()),
-        Collective::AllGather => {
-            (mine.map(own).collect(), all.map(|e| value(e / part, e)).collect())
-        }
-        Collective::Gather { root } => {
-            (mine.map(own).collect(), at(root, all).map(|e| value(e / part, e)).collect())
-        }
-        Collective::Broadcast { root } => {
-            (at(root, all.clone()).map(own).collect(), all.map(|e| value(root, e)).collect())
-        }
-        Collective::Scatter { root } => {
-            (at(root, all).map(own).collect(), mine.map(|e| value(root, e)).collect())
-        }
+        Collective::AllGather => (
+            mine.map(own).collect(),
+            all.map(|e| value(e / part, e)).collect(),
+        ),
+        Collective::Gather { root } => (
+            mine.map(own).collect(),
+            at(root, all).map(|e| value(e / part, e)).collect(),
+        ),
+        Collective::Broadcast { root } => (
+            at(root, all.clone()).map(own).collect(),
+            all.map(|e| value(root, e)).collect(),
+        ),
+        Collective::Scatter { root } => (
+            at(root, all).map(own).collect(),
+            mine.map(|e| value(root, e)).collect(),
+        ),
         Collective::AllToAll => (
             all.clone().map(own).collect(),
-            all.map(|e| value(e / part, rank * part + e % part)).collect(),
+            all.map(|e| value(e / part, rank * part + e % part))
+                .collect(),
         ),
         Collective::Barrier => (vec![], vec![]),
     }
@@ -156,7 +202,14 @@ struct Manner {
 }
 
 /// Runs the schedule once as one rank and checks the result.
-fn call(host: &Host, schedule: &Verified, rank: Rank, plan: &Arc<MappedPlan>, count: usize, manner: Manner) {
+fn call(
+    host: &Host,
+    schedule: &Verified,
+    rank: Rank,
+    plan: &Arc<MappedPlan>,
+    count: usize,
+    manner: Manner,
+) {
     let n = schedule.ranks();
     let (input, want) = case(schedule.collective, n, rank, count);
     // In place, the smaller of the two is its part of the larger.
@@ -185,21 +238,41 @@ fn call(host: &Host, schedule: &Verified, rank: Rank, plan: &Arc<MappedPlan>, co
         }
     };
     let descriptor = Descriptor([count as u64, 1]);
-    let call = MappedCall { descriptor, plan: Arc::clone(plan), input: source, output: target };
-    host.group.start(call).unwrap().run(soon(), &|| false).unwrap();
+    let call = MappedCall {
+        descriptor,
+        plan: Arc::clone(plan),
+        input: source,
+        output: target,
+    };
+    host.group.run(&call, soon(), &|| false).unwrap();
     let mut got = vec![0; 8 * want.len()];
     target.read(&mut got);
-    let got: Vec<u64> = got.as_chunks().0.iter().map(|&b| u64::from_ne_bytes(b)).collect();
-    assert!(got == want, "{} rank {rank} {manner:?} count {count}", schedule.collective);
+    let got: Vec<u64> = got
+        .as_chunks()
+        .0
+        .iter()
+        .map(|&b| u64::from_ne_bytes(b))
+        .collect();
+    assert!(
+        got == want,
+        "{} rank {rank} {manner:?} count {count}",
+        schedule.collective
+    );
     if !in_place {
-        assert!(buffer.values() == input, "{} changed its input", schedule.collective);
+        assert!(
+            buffer.values() == input,
+            "{} changed its input",
+            schedule.collective
+        );
     }
 }
 
 fn every(root: Rank) -> impl Iterator<Item = (Collective, Algorithm)> {
     Collective::all(root).into_iter().flat_map(|collective| {
         let algorithms = Algorithm::ALL.into_iter();
-        algorithms.filter(move |a| a.supports(collective)).map(move |a| (collective, a))
+        algorithms
+            .filter(move |a| a.supports(collective))
+            .map(move |a| (collective, a))
     })
 }
 
@@ -239,7 +312,10 @@ fn thousands_of_small_calls_reuse_their_contexts() {
         let barrier = (&barrier, plan(&barrier, rank, 0));
         for round in 0..1000 {
             let (index, count) = if round % 3 == 0 { (1, 600) } else { (0, 3) };
-            let manner = Manner { arena: round % 2 == 0, in_place: true };
+            let manner = Manner {
+                arena: round % 2 == 0,
+                in_place: true,
+            };
             call(host, &one_shot, rank, &plans[index], count, manner);
             call(host, barrier.0, rank, &barrier.1, 0, manner);
         }
@@ -267,7 +343,9 @@ fn more_operations_than_contexts_may_be_in_flight_and_finish_in_any_order() {
         let count = 9000;
         let plan = plan(&schedule, rank, count);
         let (input, want) = case(Collective::AllReduce, n, rank, count);
-        let buffers: Vec<_> = (0..40).map(|i| Buffer::new(host, i % 3 == 0, &input)).collect();
+        let buffers: Vec<_> = (0..40)
+            .map(|i| Buffer::new(host, i % 3 == 0, &input))
+            .collect();
         let mut ops: Vec<_> = buffers
             .iter()
             .map(|buffer| {
@@ -300,13 +378,27 @@ fn a_mismatch_is_an_error_at_every_member_that_names_both_sides() {
         let buffer = Buffer::new(host, true, &[1; 30]);
         let descriptor = Descriptor([if rank == 2 { 8 } else { 4 }, 0]);
         let memory = buffer.memory();
-        let call = MappedCall { descriptor, plan, input: memory, output: memory };
-        let error = host.group.start(call).unwrap().run(soon(), &|| false).unwrap_err();
+        let call = MappedCall {
+            descriptor,
+            plan,
+            input: memory,
+            output: memory,
+        };
+        let error = host
+            .group
+            .start(call)
+            .unwrap()
+            .run(soon(), &|| false)
+            .unwrap_err();
         assert_eq!(buffer.values(), vec![1; 30]);
         error
     });
     let (four, eight) = (Descriptor([4, 0]), Descriptor([8, 0]));
-    let error = |member, theirs, mine| MappedError::Mismatch { member, theirs, mine };
+    let error = |member, theirs, mine| MappedError::Mismatch {
+        member,
+        theirs,
+        mine,
+    };
     assert_eq!(errors[0], error(2, eight, four));
     assert_eq!(errors[1], error(2, eight, four));
     assert_eq!(errors[2], error(0, four, eight));
@@ -320,21 +412,40 @@ fn a_member_that_does_not_come_is_named_when_the_deadline_passes() {
         let buffer = Buffer::new(host, true, &[1; 30]);
         let memory = buffer.memory();
         let plan = plan(&schedule, rank, 30);
-        let call =
-            MappedCall { descriptor: Descriptor([1, 1]), plan, input: memory, output: memory };
+        let call = MappedCall {
+            descriptor: Descriptor([1, 1]),
+            plan,
+            input: memory,
+            output: memory,
+        };
         (host.group.start(call).unwrap(), buffer)
     };
-    let (op, _buffer) = start(&hosts[0], 0);
+    let (mut op, _buffer) = start(&hosts[0], 0);
     let deadline = Instant::now() + Duration::from_millis(50);
     let error = op.run(deadline, &|| false).unwrap_err();
-    let MappedError::Timeout { member: 1, op: 1, point: 0, waited } = error else {
+    let MappedError::Timeout {
+        member: 1,
+        op: 1,
+        point: 0,
+        waited,
+    } = error
+    else {
         panic!("{error}")
     };
     assert!(waited >= Duration::from_millis(40) && waited < Duration::from_secs(5));
-    let (op, _buffer) = start(&hosts[1], 1);
+    let (mut op, _buffer) = start(&hosts[1], 1);
     let begin = Instant::now();
-    let error = op.run(soon(), &|| begin.elapsed() > Duration::from_millis(30)).unwrap_err();
-    assert_eq!(error, MappedError::Interrupted { member: 2, op: 1, point: 0 });
+    let error = op
+        .run(soon(), &|| begin.elapsed() > Duration::from_millis(30))
+        .unwrap_err();
+    assert_eq!(
+        error,
+        MappedError::Interrupted {
+            member: 2,
+            op: 1,
+            point: 0
+        }
+    );
     assert!(begin.elapsed() < Duration::from_secs(1));
 }
 
@@ -355,7 +466,7 @@ fn a_sleeper_is_woken() {
                 input: Memory::EMPTY,
                 output: Memory::EMPTY,
             };
-            host.group.start(call).unwrap().run(soon(), &|| false).unwrap();
+            host.group.run(&call, soon(), &|| false).unwrap();
         }
     });
 }
@@ -373,11 +484,15 @@ fn a_bell_rings_for_an_armed_operation() {
         };
         hosts[rank].group.start(call).unwrap()
     };
-    let rung = |rank: Rank| {
-        rustix::io::read(hosts[rank].segment.bell(rank), &mut [0u8; 8]).is_ok()
-    };
+    let rung = |rank: Rank| rustix::io::read(hosts[rank].segment.bell(rank), &mut [0u8; 8]).is_ok();
     let mut first = start(0);
-    assert_eq!(first.step(), Ok(Progress::Waiting { member: 1, point: 0 }));
+    assert_eq!(
+        first.step(),
+        Ok(Progress::Waiting {
+            member: 1,
+            point: 0
+        })
+    );
     assert!(first.arm() && !rung(0));
     assert_eq!(start(1).step(), Ok(Progress::Done));
     assert!(rung(0) && !first.arm());
@@ -392,19 +507,35 @@ fn offsets_that_a_broken_peer_wrote_are_refused() {
     let buffer = Buffer::new(&hosts[0], true, &vec![1; count]);
     let memory = buffer.memory();
     let descriptor = Descriptor([1, 1]);
-    let call = MappedCall { descriptor, plan, input: memory, output: memory };
+    let call = MappedCall {
+        descriptor,
+        plan,
+        input: memory,
+        output: memory,
+    };
     let mut op = hosts[0].group.start(call).unwrap();
-    assert_eq!(op.step(), Ok(Progress::Waiting { member: 1, point: 0 }));
+    assert_eq!(
+        op.step(),
+        Ok(Progress::Waiting {
+            member: 1,
+            point: 0
+        })
+    );
     let context = *hosts[1].group.0.members[1].context(1);
     context.describe(descriptor, 0);
     context.locate(SIZES.arena as u64 - 8, 0, 0);
     context.progress().store(1 << block::POINT_BITS);
-    assert!(matches!(op.step(), Err(MappedError::Corrupt { member: 1, .. })));
+    assert!(matches!(
+        op.step(),
+        Err(MappedError::Corrupt { member: 1, .. })
+    ));
     let offset = hosts[0].segment.control(1).len() as u64 - 64;
     let block = GroupBlock::allocate(&hosts[0].segment).unwrap();
     let members = [(0, block.offset()), (1, offset)];
     let patience = Patience::for_ranks(2);
-    assert!(MappedGroup::new(Arc::clone(&hosts[0].segment), block, &members, 0, patience).is_none());
+    assert!(
+        MappedGroup::new(Arc::clone(&hosts[0].segment), block, &members, 0, patience).is_none()
+    );
 }
 
 #[test]
@@ -418,5 +549,12 @@ fn memory_that_is_too_short_is_refused() {
         output: Buffer::new(&hosts[0], true, &[1; 10]).memory(),
     };
     let error = hosts[0].group.start(call).unwrap_err();
-    assert_eq!(error, MappedError::Buffer { what: "input", expected: 80, found: 72 });
+    assert_eq!(
+        error,
+        MappedError::Buffer {
+            what: "input",
+            expected: 80,
+            found: 72
+        }
+    );
 }

@@ -27,8 +27,14 @@ impl Patience {
     /// with fewer, whoever spins keeps the rank that it waits for from running.
     pub fn for_ranks(ranks: usize) -> Self {
         match ranks <= cpu_count() {
-            true => Self { spins: 3000, yielding: Duration::from_millis(1) },
-            false => Self { spins: 30, yielding: Duration::from_millis(2) },
+            true => Self {
+                spins: 3000,
+                yielding: Duration::from_millis(1),
+            },
+            false => Self {
+                spins: 30,
+                yielding: Duration::from_millis(2),
+            },
         }
     }
 }
@@ -52,7 +58,12 @@ pub(super) struct Waiter<'a> {
 
 impl<'a> Waiter<'a> {
     pub(super) const fn new(segment: &'a HostSegment, patience: Patience) -> Self {
-        Self { segment, patience, spun: false, since: None }
+        Self {
+            segment,
+            patience,
+            spun: false,
+            since: None,
+        }
     }
 
     /// After something moved: begins with spinning again.
@@ -81,6 +92,9 @@ impl<'a> Waiter<'a> {
             }
         } else {
             sleep(self.segment, awaited, local);
+            if there() {
+                return None;
+            }
         }
         Some(since.elapsed())
     }
@@ -134,7 +148,10 @@ pub(super) struct Waker {
 impl Waker {
     pub(super) fn new(segment: &HostSegment) -> Self {
         let me = segment.local_rank();
-        Self { sleepers: segment.sleepers(me), armed: segment.armed(me) }
+        Self {
+            sleepers: segment.sleepers(me),
+            armed: segment.armed(me),
+        }
     }
 
     /// After this rank stored a word that others may wait for. Costs a load where nobody sleeps.
