@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Settings of [`super::TcpTransport`]. The defaults are measured; `docs/decisions/0005-tcp.md` has the figures.
+/// Settings of [`super::TcpTransport`]. The defaults are first choices, not measured ones: the example `tcp_bench`
+/// measures what others do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpSettings {
     /// The longest message, in bytes, that is sent without being asked for. It costs no round trip, and a copy
