@@ -1,0 +1,24 @@
+"""The backend ``ringway`` of ``torch.distributed``, for tensors on the CPU.
+
+    import torch.distributed as dist
+    import ringway.torch
+
+    dist.init_process_group("ringway")
+
+From there the script is as with any backend: DistributedDataParallel, FSDP2, DeviceMesh and the collectives of
+``torch.distributed`` go through Ringway. Beside a backend for an accelerator: ``"cpu:ringway,cuda:nccl"``.
+
+Errors are :class:`ringway.Error`; where a rank failed, :class:`ringway.FailedError` names it on all ranks. Settings
+come from ``ringway.yaml`` and the environment. The time limit of an operation is that of the process group.
+"""
+
+import torch.distributed as dist
+
+from ringway.torch._backend import RingwayBackend, empty
+from ringway.torch._holder import pass_on_completion
+from ringway.torch._work import RingwayWork
+
+__all__ = ["RingwayBackend", "RingwayWork", "empty"]
+
+pass_on_completion()
+dist.Backend.register_backend("ringway", RingwayBackend, extended_api=True, devices=["cpu"])

@@ -1,0 +1,107 @@
+//! Operations in flight.
+
+use std::{
+    mem::take,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use pyo3::{buffer::PyUntypedBuffer, prelude::*};
+
+use crate::{blocking, call::seconds, error::raise, guard::Guarded};
+
+/// What keeps an operation's memory where it is.
+#[derive(Debug, Default)]
+pub(crate) enum Keep {
+    #[default]
+    Nothing,
+    Pins(
+        #[expect(dead_code, reason = "dropped when the operation has ended")] Vec<PyUntypedBuffer>,
+    ),
+    Object(#[expect(dead_code, reason = "dropped when the operation has ended")] Py<PyAny>),
+}
+
+/// Callbacks that are running on threads of the engine.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// Waits for callbacks that are running, so that none is when the interpreter goes. Call it detached.
+pub(crate) fn finish_callbacks(limit: Duration) {
+    let end = Instant::now() + limit;
+    while RUNNING.load(Ordering::Acquire) > 0 && Instant::now() < end {
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// An operation in flight.
+#[pyclass(frozen, module = "ringway._ringway")]
+pub(crate) struct Work {
+    inner: Guarded<ringway::Work>,
+    keep: Mutex<Keep>,
+}
+
+impl Work {
+    pub(crate) fn new(work: ringway::Work, keep: Keep) -> Self {
+        Self {
+            inner: Guarded::new(work),
+            keep: Mutex::new(keep),
+        }
+    }
+
+    fn keep(&self) -> Keep {
+        take(&mut *self.keep.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[pymethods]
+impl Work {
+    /// Waits until the operation has ended; with a timeout in seconds, false if it has not ended by then.
+    #[pyo3(signature = (timeout=None))]
+    pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        self.inner.check()?;
+        let ended = blocking::wait(py, &self.inner, timeout.map(seconds).transpose()?);
+        if !matches!(ended, Ok(false)) && self.inner.is_done() {
+            drop(self.keep());
+        }
+        ended
+    }
+
+    /// Whether the operation has ended, well or not.
+    fn is_done(&self) -> PyResult<bool> {
+        self.inner.check()?;
+        Ok(self.inner.is_done())
+    }
+
+    /// Calls `callback` with None or the exception when the operation has ended, on whichever thread ends it. At most
+    /// once for an operation.
+    fn _on_end(&self, callback: Py<PyAny>) -> PyResult<()> {
+        self.inner.check()?;
+        let keep = self.keep();
+        self.inner.on_end(move |result| {
+            RUNNING.fetch_add(1, Ordering::AcqRel);
+            let error = result.as_ref().err().map(raise);
+            Python::try_attach(|py| {
+                let outcome = error.map(|error| error.into_value(py));
+                if let Err(error) = callback.call1(py, (outcome,)) {
+                    error.write_unraisable(py, None);
+                }
+                drop((callback, keep));
+            });
+            RUNNING.fetch_sub(1, Ordering::AcqRel);
+        });
+        Ok(())
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let keep = self.keep();
+        if !matches!(keep, Keep::Nothing) && !self.inner.is_copy() && !self.inner.is_done() {
+            // Nobody waits, but the operation goes on in this memory.
+            self.inner.on_end(move |_| drop(keep));
+        }
+    }
+}
