@@ -14,7 +14,9 @@ pub(crate) struct Config {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Every setting, its value, and where that comes from: default, file and line, or environment variable.
-    #[command(after_help = "Examples:\n  ringway config show\n  RINGWAY_TIMEOUT=30s ringway config show --json")]
+    #[command(
+        after_help = "Examples:\n  ringway config show\n  RINGWAY_TIMEOUT=30s ringway config show --json"
+    )]
     Show {
         /// As JSON.
         #[arg(long)]
@@ -42,7 +44,8 @@ impl Config {
             .rows()
             .map(|(definition, value, source)| (definition.name, value, source.to_string()))
             .collect();
-        let width = |of: fn(&(&str, String, String)) -> usize| rows.iter().map(of).max().unwrap_or(0);
+        let width =
+            |of: fn(&(&str, String, String)) -> usize| rows.iter().map(of).max().unwrap_or(0);
         let (name, value) = (width(|row| row.0.len()), width(|row| row.1.len()));
         println!("{:name$}  {:value$}  from", "setting", "value");
         for (setting, chosen, source) in rows {

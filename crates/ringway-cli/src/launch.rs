@@ -70,7 +70,9 @@ impl Job {
             if self.prefix {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
             }
-            let spawned = command.spawn().with_context(|| format!("starting `{program}` as rank {rank}"));
+            let spawned = command
+                .spawn()
+                .with_context(|| format!("starting `{program}` as rank {rank}"));
             let mut child = match spawned {
                 Ok(child) => child,
                 Err(error) => {
@@ -94,7 +96,9 @@ impl Job {
             // A relay ends with its pipe; one that panicked has nothing more to say.
             let _ = reader.join();
         }
-        let Some((rank, status)) = first else { return Ok(ExitCode::SUCCESS) };
+        let Some((rank, status)) = first else {
+            return Ok(ExitCode::SUCCESS);
+        };
         eprintln!("ringway: rank {rank} ended with {}", describe(status));
         Ok(exit_code(status))
     }
@@ -125,14 +129,22 @@ fn watch(ranks: &mut [Child], stop: &AtomicBool) -> Result<Option<(usize, ExitSt
     loop {
         for (rank, child) in ranks.iter_mut().enumerate() {
             if ended[rank].is_none() {
-                ended[rank] = child.try_wait().with_context(|| format!("waiting for rank {rank}"))?;
+                ended[rank] = child
+                    .try_wait()
+                    .with_context(|| format!("waiting for rank {rank}"))?;
             }
         }
         let failed = ended.iter().enumerate().find_map(|(rank, status)| {
-            status.filter(|status| !status.success()).map(|status| (rank, status))
+            status
+                .filter(|status| !status.success())
+                .map(|status| (rank, status))
         });
         if failed.is_some() || stop.load(Ordering::Relaxed) {
-            let grace = if stop.load(Ordering::Relaxed) { Duration::ZERO } else { GRACE };
+            let grace = if stop.load(Ordering::Relaxed) {
+                Duration::ZERO
+            } else {
+                GRACE
+            };
             stop_all(ranks, grace);
             return match failed {
                 Some(failed) => Ok(Some(failed)),
@@ -148,8 +160,11 @@ fn watch(ranks: &mut [Child], stop: &AtomicBool) -> Result<Option<(usize, ExitSt
 
 /// Lets ranks end by themselves for `grace`, then asks them to (SIGTERM), then kills.
 fn stop_all(ranks: &mut [Child], grace: Duration) {
-    let all_ended =
-        |ranks: &mut [Child]| ranks.iter_mut().all(|child| !matches!(child.try_wait(), Ok(None)));
+    let all_ended = |ranks: &mut [Child]| {
+        ranks
+            .iter_mut()
+            .all(|child| !matches!(child.try_wait(), Ok(None)))
+    };
     let wait = |ranks: &mut [Child], longest: Duration| {
         let end = Instant::now() + longest;
         while !all_ended(ranks) && Instant::now() < end {
@@ -158,11 +173,11 @@ fn stop_all(ranks: &mut [Child], grace: Duration) {
     };
     wait(ranks, grace);
     for child in ranks.iter_mut() {
-        if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id())) {
-            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-                // It may have ended meanwhile.
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-            }
+        if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id()))
+            && let Some(pid) = rustix::process::Pid::from_raw(pid)
+        {
+            // It may have ended meanwhile.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
     }
     wait(ranks, Duration::from_secs(2));
@@ -184,6 +199,8 @@ fn describe(status: ExitStatus) -> String {
 /// As shells have it: 128 + n for signal n.
 fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt as _;
-    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(1));
+    let code = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(1));
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

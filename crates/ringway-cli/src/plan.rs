@@ -20,7 +20,9 @@ enum Command {
     /// Which algorithm can do which collective.
     List,
     /// Print a schedule as a table, or as JSON; or draw who sends what when.
-    #[command(after_help = "Examples:\n  ringway plan show all-reduce ring --ranks 4\n  ringway plan show all-reduce hierarchical --hosts 4,4,2")]
+    #[command(
+        after_help = "Examples:\n  ringway plan show all-reduce ring --ranks 4\n  ringway plan show all-reduce hierarchical --hosts 4,4,2"
+    )]
     Show {
         #[command(flatten)]
         which: Which,
@@ -65,7 +67,10 @@ impl Which {
             }
         };
         if topology.ranks() > 4096 {
-            bail!("{} ranks are too many to show: expected 4096 at most", topology.ranks());
+            bail!(
+                "{} ranks are too many to show: expected 4096 at most",
+                topology.ranks()
+            );
         }
         Ok(verify(generate(collective, self.algorithm, &topology)?)?)
     }
@@ -76,7 +81,9 @@ impl Plan {
         match self.command {
             Command::List => {
                 for algorithm in Algorithm::ALL {
-                    let able = Collective::all(0).into_iter().filter(|&c| algorithm.supports(c));
+                    let able = Collective::all(0)
+                        .into_iter()
+                        .filter(|&c| algorithm.supports(c));
                     let names: Vec<_> = able.map(Collective::name).collect();
                     println!("{algorithm:20} {}", names.join(", "));
                 }
@@ -85,7 +92,10 @@ impl Plan {
                 let schedule = which.verified()?;
                 if let Some(path) = svg {
                     if schedule.ranks() > 64 {
-                        bail!("{} ranks are too many for a picture: expected 64 at most", schedule.ranks());
+                        bail!(
+                            "{} ranks are too many for a picture: expected 64 at most",
+                            schedule.ranks()
+                        );
                     }
                     fs::write(&path, picture::draw(&schedule))
                         .with_context(|| format!("writing {}", path.display()))?;
@@ -116,7 +126,12 @@ fn as_json(schedule: &Schedule) -> serde_json::Value {
     let programs: Vec<Vec<Vec<String>>> = schedule
         .programs
         .iter()
-        .map(|p| p.lanes.iter().map(|l| l.steps.iter().map(|s| s.op.to_string()).collect()).collect())
+        .map(|p| {
+            p.lanes
+                .iter()
+                .map(|l| l.steps.iter().map(|s| s.op.to_string()).collect())
+                .collect()
+        })
         .collect();
     serde_json::json!({
         "collective": schedule.collective.name(),

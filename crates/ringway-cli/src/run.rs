@@ -12,7 +12,9 @@ use crate::launch::Job;
 /// Each line of output begins with its rank. When a rank fails, the others have 5 s to end by themselves (they learn
 /// of it, and say what they know), then they are stopped; the exit code is that of the rank that failed.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  ringway run -n 4 -- ./train --epochs 3\n  ringway run -n 2 -- python examples/train_digits.py")]
+#[command(
+    after_help = "Examples:\n  ringway run -n 4 -- ./train --epochs 3\n  ringway run -n 2 -- python examples/train_digits.py"
+)]
 pub(crate) struct Run {
     /// How many ranks.
     #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -30,7 +32,18 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn execute(self) -> Result<ExitCode> {
-        let Self { ranks, port, no_prefix, command } = self;
-        Job { command, ranks: ranks.into(), prefix: !no_prefix, port }.execute()
+        let Self {
+            ranks,
+            port,
+            no_prefix,
+            command,
+        } = self;
+        Job {
+            command,
+            ranks: ranks.into(),
+            prefix: !no_prefix,
+            port,
+        }
+        .execute()
     }
 }

@@ -2,7 +2,9 @@
 
 /// From `4`, `64K`, `64KiB`, `1M`, `256MB`, `1G` ...: K, M and G are powers of 1024, as in nccl-tests; KB, MB, GB of 1000.
 pub(crate) fn parse(text: &str) -> Result<usize, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let scale: u64 = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -12,15 +14,24 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
         "kb" => 1_000,
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
-        _ => return Err(format!("`{text}` has no unit that is known: expected bytes, or K, M, G, KB, MB, GB, KiB, MiB, GiB")),
+        _ => {
+            return Err(format!(
+                "`{text}` has no unit that is known: expected bytes, or K, M, G, KB, MB, GB, KiB, MiB, GiB"
+            ));
+        }
     };
     let bytes = match number.parse::<u64>() {
         Ok(number) => number.checked_mul(scale),
-        Err(_) => number.parse::<f64>().ok().map(|number| (number * scale as f64) as u64),
+        Err(_) => number
+            .parse::<f64>()
+            .ok()
+            .map(|number| (number * scale as f64) as u64),
     };
     bytes
         .and_then(|bytes| usize::try_from(bytes).ok())
-        .ok_or_else(|| format!("`{text}` is no size: expected a number of bytes such as 1048576, 64K or 256MB"))
+        .ok_or_else(|| {
+            format!("`{text}` is no size: expected a number of bytes such as 1048576, 64K or 256MB")
+        })
 }
 
 /// `4`, `64K`, `1M` where that is exact, else bytes.
@@ -43,9 +54,19 @@ mod tests {
         assert_eq!(parse("64K"), Ok(65536));
         assert_eq!(parse("1.5MiB"), Ok(3 << 19));
         assert_eq!(parse("25MB"), Ok(25_000_000));
-        for bad in ["", "K", "1T", "-4", "1e99999999999999999999K", "99999999999G"] {
+        for bad in [
+            "",
+            "K",
+            "1T",
+            "-4",
+            "1e99999999999999999999K",
+            "99999999999G",
+        ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
-        assert_eq!([show(4), show(65536), show(1 << 20), show(1025)], ["4", "64K", "1M", "1025"]);
+        assert_eq!(
+            [show(4), show(65536), show(1 << 20), show(1025)],
+            ["4", "64K", "1M", "1025"]
+        );
     }
 }

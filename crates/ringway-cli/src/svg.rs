@@ -19,8 +19,9 @@ const STYLE: &str = "
 ";
 
 /// Colours that are told apart by most eyes (Okabe and Ito's).
-pub(crate) const COLOURS: [&str; 7] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7f00"];
+pub(crate) const COLOURS: [&str; 7] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7f00",
+];
 
 /// Which end of a text stands at its place.
 #[derive(Clone, Copy)]
@@ -32,7 +33,11 @@ pub(crate) enum Anchor {
 
 impl Svg {
     pub(crate) const fn new(width: f64, height: f64) -> Self {
-        Self { width, height, body: String::new() }
+        Self {
+            width,
+            height,
+            body: String::new(),
+        }
     }
 
     fn push(&mut self, element: std::fmt::Arguments<'_>) {
@@ -64,9 +69,13 @@ impl Svg {
         for (x, y) in points {
             let _ = write!(path, "{x:.1},{y:.1} ");
         }
-        self.push(format_args!(r#"<polyline class="line" stroke="{colour}" points="{path}"/>"#));
+        self.push(format_args!(
+            r#"<polyline class="line" stroke="{colour}" points="{path}"/>"#
+        ));
         for (x, y) in points {
-            self.push(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{colour}"/>"#));
+            self.push(format_args!(
+                r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{colour}"/>"#
+            ));
         }
     }
 

@@ -5,10 +5,7 @@ use std::arch::x86_64::*;
 use half::{bf16, f16};
 
 use crate::{
-    simd::{
-        Aligned, And, Arithmetic, Average, Bitwise, Divisor, Halves, Isa, Max, Min, Or, Product,
-        Sum, Xor, copy_part, divide_block,
-    },
+    simd::{Aligned, Arithmetic, Bitwise, Divisor, Halves, Isa, copy_part, divide_block},
     table::table,
 };
 
@@ -38,7 +35,7 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn load_part(self, src: *const u8, bytes: usize) -> __m256i {
         let mut block = Aligned([0; 64]);
-        // SAFETY: the caller's promise, and fewer than a block.
+        // SAFETY: the caller's promise, and no more than a block.
         unsafe {
             copy_part(block.0.as_mut_ptr(), src, bytes);
             self.load(block.0.as_ptr())
@@ -54,7 +51,7 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn store_part(self, dst: *mut u8, block: __m256i, bytes: usize) {
         let mut buffer = Aligned([0; 64]);
-        // SAFETY: the caller's promise, and fewer than a block.
+        // SAFETY: the caller's promise, and no more than a block.
         unsafe {
             self.store(buffer.0.as_mut_ptr(), block);
             copy_part(dst, buffer.0.as_ptr(), bytes);
@@ -146,6 +143,7 @@ unsafe fn divide_ps(a: __m256, by: &Divisor) -> __m256 {
 
 impl Arithmetic<f32> for Avx2 {
     type Acc = __m256;
+    const INTEGER: bool = false;
 
     #[inline(always)]
     fn widen(self, block: __m256i) -> __m256 {
@@ -175,6 +173,7 @@ impl Arithmetic<f32> for Avx2 {
 
 impl Arithmetic<f64> for Avx2 {
     type Acc = __m256d;
+    const INTEGER: bool = false;
 
     #[inline(always)]
     fn widen(self, block: __m256i) -> __m256d {
@@ -218,6 +217,7 @@ macro_rules! half {
     ($t:ident, $widen:expr, $narrow:expr) => {
         impl Arithmetic<$t> for Avx2 {
             type Acc = [__m256; 2];
+            const INTEGER: bool = false;
 
             #[inline(always)]
             fn widen(self, block: __m256i) -> [__m256; 2] {
@@ -350,6 +350,7 @@ macro_rules! integer {
     ($($t:ident: $sum:path, $product:path, $lesser:path, $greater:path;)*) => {$(
         impl Arithmetic<$t> for Avx2 {
             type Acc = __m256i;
+            const INTEGER: bool = true;
 
             #[inline(always)]
             fn widen(self, block: __m256i) -> __m256i {
@@ -447,4 +448,4 @@ unsafe fn greater_u64(a: __m256i, b: __m256i) -> __m256i {
     unsafe { _mm256_blendv_epi8(b, a, above(a, b)) }
 }
 
-table!(Avx2, "avx2,f16c,bmi2");
+table!(Avx2, 4, 4, "avx2,f16c,bmi2");

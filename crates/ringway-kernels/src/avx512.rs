@@ -5,10 +5,7 @@ use std::arch::x86_64::*;
 use half::{bf16, f16};
 
 use crate::{
-    simd::{
-        And, Arithmetic, Average, Bitwise, Divisor, Halves, Isa, Max, Min, Or, Product, Sum, Xor,
-        divide_block,
-    },
+    simd::{Arithmetic, Bitwise, Divisor, Halves, Isa, divide_block},
     table::table,
 };
 
@@ -25,10 +22,10 @@ impl Avx512 {
     }
 }
 
-/// The first `bytes` of a block; fewer than 64.
+/// The first `bytes` of a block: 1 to 64.
 #[inline(always)]
 const fn first(bytes: usize) -> __mmask64 {
-    (1 << bytes) - 1
+    u64::MAX >> (64 - bytes)
 }
 
 impl Isa for Avx512 {
@@ -144,6 +141,7 @@ unsafe fn divide_ps(a: __m512, by: &Divisor) -> __m512 {
 
 impl Arithmetic<f32> for Avx512 {
     type Acc = __m512;
+    const INTEGER: bool = false;
 
     #[inline(always)]
     fn widen(self, block: __m512i) -> __m512 {
@@ -173,6 +171,7 @@ impl Arithmetic<f32> for Avx512 {
 
 impl Arithmetic<f64> for Avx512 {
     type Acc = __m512d;
+    const INTEGER: bool = false;
 
     #[inline(always)]
     fn widen(self, block: __m512i) -> __m512d {
@@ -216,6 +215,7 @@ macro_rules! half {
     ($t:ident, $widen:expr, $narrow:expr) => {
         impl Arithmetic<$t> for Avx512 {
             type Acc = [__m512; 2];
+            const INTEGER: bool = false;
 
             #[inline(always)]
             fn widen(self, block: __m512i) -> [__m512; 2] {
@@ -346,6 +346,7 @@ macro_rules! integer {
     ($($t:ident: $sum:path, $product:path, $lesser:path, $greater:path;)*) => {$(
         impl Arithmetic<$t> for Avx512 {
             type Acc = __m512i;
+            const INTEGER: bool = true;
 
             #[inline(always)]
             fn widen(self, block: __m512i) -> __m512i {
@@ -395,4 +396,4 @@ unsafe fn product_8(a: __m512i, b: __m512i) -> __m512i {
     }
 }
 
-table!(Avx512, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
+table!(Avx512, 8, 4, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");

@@ -1,10 +1,8 @@
 //! The loops around the arithmetic, for every instruction set, element type and operation.
 
-use crate::simd::{Arithmetic, Divisor, Halves, Op};
+use ringway_plan::ReduceOp;
 
-/// Blocks taken at a time: enough independent work to hide latencies, few enough that two-register accumulators of all
-/// of them stay in registers.
-const GROUP: usize = 4;
+use crate::simd::{Arithmetic, Divisor, Halves, Op};
 
 /// How far ahead of use memory is asked for, in bytes. Measured: the hardware's prefetchers alone reach half the
 /// bandwidth of the third-level cache.
@@ -17,11 +15,16 @@ const NEAR: usize = 128 << 10;
 const WORTH_ALIGNING: usize = 1024;
 
 /// What [`combine`] is to do.
+#[derive(Clone, Copy)]
 pub(crate) struct Combine<'a> {
     pub(crate) dsts: &'a [*mut u8],
-    pub(crate) srcs: &'a [*const u8],
+    /// The first source.
+    pub(crate) first: *const u8,
+    /// All others.
+    pub(crate) rest: &'a [*const u8],
     pub(crate) bytes: usize,
-    pub(crate) divisor: Divisor,
+    pub(crate) op: ReduceOp,
+    pub(crate) divisor: Option<Divisor>,
     /// Bit `d`: write to `dsts[d]` past the caches. Those are all aligned alike.
     pub(crate) streaming: u64,
     /// Bytes to be taken first so that the destinations that matter are aligned; less than 64.
@@ -29,7 +32,7 @@ pub(crate) struct Combine<'a> {
 }
 
 /// The bytes up to the next multiple of 64, if there is a whole number of elements before it and enough after.
-pub(crate) fn head(dst: *const u8, size: usize, bytes: usize) -> usize {
+pub(crate) fn head(dst: *mut u8, size: usize, bytes: usize) -> usize {
     let head = dst.addr().wrapping_neg() % 64;
     if bytes >= WORTH_ALIGNING && head.is_multiple_of(size) {
         head
@@ -47,14 +50,13 @@ pub(crate) fn streaming(
     srcs: &[*const u8],
     size: usize,
     bytes: usize,
-) -> Option<(u64, *const u8)> {
+) -> Option<(u64, *mut u8)> {
     if bytes < WORTH_ALIGNING {
         return None;
     }
-    let mut found: Option<(u64, *const u8)> = None;
+    let mut found: Option<(u64, *mut u8)> = None;
     for (d, &dst) in dsts.iter().enumerate().take(64) {
-        let dst = dst.cast_const();
-        if !dst.addr().is_multiple_of(size) || srcs.contains(&dst) {
+        if !dst.addr().is_multiple_of(size) || srcs.contains(&dst.cast_const()) {
             continue;
         }
         match &mut found {
@@ -68,122 +70,150 @@ pub(crate) fn streaming(
     found
 }
 
-/// `dst = a op b`.
+/// `dst = a op b`, taking `N` blocks at a time.
 ///
 /// # Safety
 /// As for [`crate::reduce`], with `bytes` a whole number of elements.
 #[inline(always)]
-pub(crate) unsafe fn reduce<T, O: Op<T, I>, I: Arithmetic<T>>(
+pub(crate) unsafe fn reduce<T, O: Op<T, I>, I: Arithmetic<T>, const N: usize>(
     isa: I,
     dst: *mut u8,
     a: *const u8,
     b: *const u8,
     bytes: usize,
 ) {
-    // SAFETY: `at + n` never exceeds `bytes`.
-    let part = |at: usize, n: usize| unsafe {
-        let x = isa.widen(isa.load_part(a.add(at), n));
-        let y = isa.widen(isa.load_part(b.add(at), n));
-        isa.store_part(dst.add(at), isa.narrow(O::apply(isa, x, y)), n);
-    };
     let mut at = 0;
-    if bytes >= WORTH_ALIGNING {
-        let first = head(dst, size_of::<T>(), bytes);
-        while at < first {
-            let n = (first - at).min(I::BLOCK / 2);
-            part(at, n);
+    let mut until = if bytes < N * I::BLOCK {
+        bytes
+    } else {
+        head(dst, size_of::<T>(), bytes)
+    };
+    loop {
+        while at < until {
+            let n = (until - at).min(I::BLOCK);
+            // SAFETY: `n` bytes from `at` are in range.
+            unsafe {
+                let x = isa.widen(isa.load_part(a.add(at), n));
+                let y = isa.widen(isa.load_part(b.add(at), n));
+                isa.store_part(dst.add(at), isa.narrow(O::apply(isa, x, y)), n);
+            }
             at += n;
         }
-    }
-    let far = bytes > NEAR;
-    while bytes - at >= GROUP * I::BLOCK {
-        // SAFETY: a group of blocks from `at` is in range.
-        unsafe {
-            if far {
-                for line in (0..GROUP * I::BLOCK).step_by(64) {
-                    isa.prefetch(a.wrapping_add(at + AHEAD + line));
-                    isa.prefetch(b.wrapping_add(at + AHEAD + line));
+        if at == bytes {
+            return;
+        }
+        while bytes - at >= N * I::BLOCK {
+            // SAFETY: `N` blocks from `at` are in range.
+            unsafe {
+                if bytes > NEAR {
+                    for line in (0..N * I::BLOCK).step_by(64) {
+                        isa.prefetch(a.wrapping_add(at + AHEAD + line));
+                        isa.prefetch(b.wrapping_add(at + AHEAD + line));
+                    }
+                }
+                let (a, b, dst) = (a.add(at), b.add(at), dst.add(at));
+                let mut acc = [isa.widen(isa.load(a)); N];
+                for (k, acc) in acc.iter_mut().enumerate().skip(1) {
+                    *acc = isa.widen(isa.load(a.add(k * I::BLOCK)));
+                }
+                for (k, acc) in acc.iter_mut().enumerate() {
+                    *acc = O::apply(isa, *acc, isa.widen(isa.load(b.add(k * I::BLOCK))));
+                }
+                for (k, &acc) in acc.iter().enumerate() {
+                    isa.store(dst.add(k * I::BLOCK), isa.narrow(acc));
                 }
             }
-            let (a, b, dst) = (a.add(at), b.add(at), dst.add(at));
-            let mut acc = [isa.widen(isa.load(a)); GROUP];
-            for (k, acc) in acc.iter_mut().enumerate().skip(1) {
-                *acc = isa.widen(isa.load(a.add(k * I::BLOCK)));
-            }
-            for (k, acc) in acc.iter_mut().enumerate() {
-                *acc = O::apply(isa, *acc, isa.widen(isa.load(b.add(k * I::BLOCK))));
-            }
-            for (k, &acc) in acc.iter().enumerate() {
-                isa.store(dst.add(k * I::BLOCK), isa.narrow(acc));
-            }
+            at += N * I::BLOCK;
         }
-        at += GROUP * I::BLOCK;
-    }
-    while bytes - at >= I::BLOCK {
-        // SAFETY: a block from `at` is in range.
-        unsafe {
-            let (x, y) = (
-                isa.widen(isa.load(a.add(at))),
-                isa.widen(isa.load(b.add(at))),
-            );
-            isa.store(dst.add(at), isa.narrow(O::apply(isa, x, y)));
-        }
-        at += I::BLOCK;
-    }
-    if at < bytes {
-        part(at, bytes - at);
+        until = bytes;
     }
 }
 
-/// All sources in order into all destinations.
+/// All sources in order into all destinations, taking `N` blocks at a time.
+///
+/// The operation is looked up for each group of blocks, which costs next to nothing beside the memory, and makes one
+/// function of what would be eight for each element type.
 ///
 /// # Safety
-/// As for [`crate::combine`], with `bytes` a whole number of elements and at least one source.
+/// As for [`crate::combine`], with `bytes` a whole number of elements.
 #[inline(always)]
-pub(crate) unsafe fn combine<T, O: Op<T, I>, I: Arithmetic<T>>(isa: I, c: &Combine<'_>) {
+pub(crate) unsafe fn combine<T, I: Arithmetic<T>, const N: usize>(isa: I, c: &Combine<'_>) {
+    // A copy, of which the compiler knows that no store changes it.
+    let c = *c;
     let mut at = 0;
-    while at < c.head {
-        let n = (c.head - at).min(I::BLOCK / 2);
-        // SAFETY: the head is part of the range.
-        unsafe { combine_part::<T, O, I>(isa, c, at, n) };
-        at += n;
-    }
-    let far = c.bytes > NEAR;
-    while c.bytes - at >= GROUP * I::BLOCK {
-        // SAFETY: a group of blocks from `at` is in range, and streamed destinations are aligned there.
-        unsafe { combine_blocks::<T, O, I, GROUP>(isa, c, at, far) };
-        at += GROUP * I::BLOCK;
-    }
-    while c.bytes - at >= I::BLOCK {
-        // SAFETY: a block from `at` is in range, and streamed destinations are aligned there.
-        unsafe { combine_blocks::<T, O, I, 1>(isa, c, at, false) };
-        at += I::BLOCK;
-    }
-    if at < c.bytes {
-        // SAFETY: the rest, less than a block.
-        unsafe { combine_part::<T, O, I>(isa, c, at, c.bytes - at) };
+    let mut until = if c.bytes < N * I::BLOCK {
+        c.bytes
+    } else {
+        c.head
+    };
+    loop {
+        while at < until {
+            let n = (until - at).min(I::BLOCK);
+            // SAFETY: the bytes from `at` are in range.
+            unsafe { combine_part(isa, c, at, n) };
+            at += n;
+        }
+        if at == c.bytes {
+            break;
+        }
+        while c.bytes - at >= N * I::BLOCK {
+            // SAFETY: the blocks from `at` are in range, and streamed destinations are aligned there.
+            unsafe { combine_group::<T, I, N>(isa, c, at) };
+            at += N * I::BLOCK;
+        }
+        until = c.bytes;
     }
     if c.streaming != 0 {
         isa.fence();
     }
 }
 
-/// # Safety
-/// The `n` bytes from `at` must be in the range of `c`, and fewer than a block.
+/// `acc[k] = acc[k] op b[k]`.
 #[inline(always)]
-unsafe fn combine_part<T, O: Op<T, I>, I: Arithmetic<T>>(
+fn apply<T, I: Arithmetic<T>, const N: usize>(
     isa: I,
-    c: &Combine<'_>,
-    at: usize,
-    n: usize,
+    op: ReduceOp,
+    acc: &mut [I::Acc; N],
+    b: &[I::Acc; N],
 ) {
-    // SAFETY: every source has these bytes.
-    let load = |src: *const u8| unsafe { isa.widen(isa.load_part(src.add(at), n)) };
-    let mut acc = load(c.srcs[0]);
-    for &src in &c.srcs[1..] {
-        acc = O::apply(isa, acc, load(src));
+    macro_rules! each {
+        (|$x:ident, $y:ident| $result:expr) => {
+            for (x, &$y) in acc.iter_mut().zip(b) {
+                let $x = *x;
+                *x = $result;
+            }
+        };
     }
-    let result = isa.narrow(O::finish(isa, acc, &c.divisor));
+    match op {
+        ReduceOp::Sum | ReduceOp::Average => each!(|x, y| isa.sum(x, y)),
+        ReduceOp::Product => each!(|x, y| isa.product(x, y)),
+        ReduceOp::Min => each!(|x, y| isa.lesser(x, y)),
+        ReduceOp::Max => each!(|x, y| isa.greater(x, y)),
+        ReduceOp::And if I::INTEGER => {
+            each!(|x, y| isa.widen(isa.and(isa.narrow(x), isa.narrow(y))))
+        }
+        ReduceOp::Or if I::INTEGER => each!(|x, y| isa.widen(isa.or(isa.narrow(x), isa.narrow(y)))),
+        ReduceOp::Xor if I::INTEGER => {
+            each!(|x, y| isa.widen(isa.xor(isa.narrow(x), isa.narrow(y))))
+        }
+        ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => {}
+    }
+}
+
+/// # Safety
+/// The `n` bytes from `at` must be in the range of `c`, and at most a block.
+#[inline(always)]
+unsafe fn combine_part<T, I: Arithmetic<T>>(isa: I, c: Combine<'_>, at: usize, n: usize) {
+    // SAFETY: every source has these bytes.
+    let load = |src: *const u8| unsafe { [isa.widen(isa.load_part(src.add(at), n))] };
+    let mut acc = load(c.first);
+    for &src in c.rest {
+        apply(isa, c.op, &mut acc, &load(src));
+    }
+    if let Some(divisor) = &c.divisor {
+        acc[0] = isa.divide(acc[0], divisor);
+    }
+    let result = isa.narrow(acc[0]);
     for &dst in c.dsts {
         // SAFETY: every destination has room for these bytes.
         unsafe { isa.store_part(dst.add(at), result, n) }
@@ -193,53 +223,53 @@ unsafe fn combine_part<T, O: Op<T, I>, I: Arithmetic<T>>(
 /// # Safety
 /// `N` blocks from `at` must be in the range of `c`, and the streamed destinations aligned there.
 #[inline(always)]
-unsafe fn combine_blocks<T, O: Op<T, I>, I: Arithmetic<T>, const N: usize>(
-    isa: I,
-    c: &Combine<'_>,
-    at: usize,
-    far: bool,
-) {
-    // SAFETY: every source has these blocks.
-    let load =
-        |src: *const u8, k: usize| unsafe { isa.widen(isa.load(src.add(at + k * I::BLOCK))) };
-    let ahead = |src: *const u8| {
+unsafe fn combine_group<T, I: Arithmetic<T>, const N: usize>(isa: I, c: Combine<'_>, at: usize) {
+    let far = c.bytes > NEAR;
+    let load = |src: *const u8| {
         if far {
             for line in (0..N * I::BLOCK).step_by(64) {
                 isa.prefetch(src.wrapping_add(at + AHEAD + line));
             }
         }
+        // SAFETY: every source has these blocks.
+        unsafe {
+            let src = src.add(at);
+            let mut blocks = [isa.widen(isa.load(src)); N];
+            for (k, block) in blocks.iter_mut().enumerate().skip(1) {
+                *block = isa.widen(isa.load(src.add(k * I::BLOCK)));
+            }
+            blocks
+        }
     };
-    let first = c.srcs[0];
-    ahead(first);
-    let mut acc = [load(first, 0); N];
-    for (k, acc) in acc.iter_mut().enumerate().skip(1) {
-        *acc = load(first, k);
+    let mut acc = load(c.first);
+    for &src in c.rest {
+        apply(isa, c.op, &mut acc, &load(src));
     }
-    for &src in &c.srcs[1..] {
-        ahead(src);
-        for (k, acc) in acc.iter_mut().enumerate() {
-            *acc = O::apply(isa, *acc, load(src, k));
+    if let Some(divisor) = &c.divisor {
+        for acc in &mut acc {
+            *acc = isa.divide(*acc, divisor);
         }
     }
-    let mut result = [isa.narrow(O::finish(isa, acc[0], &c.divisor)); N];
-    for (k, result) in result.iter_mut().enumerate().skip(1) {
-        *result = isa.narrow(O::finish(isa, acc[k], &c.divisor));
+    let mut result = [isa.narrow(acc[0]); N];
+    for (result, &acc) in result.iter_mut().zip(&acc).skip(1) {
+        *result = isa.narrow(acc);
     }
-    for (d, &dst) in c.dsts.iter().enumerate() {
-        // SAFETY: every destination has room for these blocks.
-        let dst = unsafe { dst.add(at) };
-        // The mask covers the first 64 destinations.
-        if d < 64 && c.streaming >> d & 1 == 1 {
-            for (k, &result) in result.iter().enumerate() {
-                // SAFETY: as above; aligned by the caller's promise.
-                unsafe { isa.stream(dst.add(k * I::BLOCK), result) }
-            }
-        } else {
-            for (k, &result) in result.iter().enumerate() {
-                // SAFETY: as above.
-                unsafe { isa.store(dst.add(k * I::BLOCK), result) }
+    let mut streaming = c.streaming;
+    for &dst in c.dsts {
+        // SAFETY: every destination has room for these blocks, and those streamed to are aligned.
+        unsafe {
+            let dst = dst.add(at);
+            if streaming & 1 == 1 {
+                for (k, &result) in result.iter().enumerate() {
+                    isa.stream(dst.add(k * I::BLOCK), result);
+                }
+            } else {
+                for (k, &result) in result.iter().enumerate() {
+                    isa.store(dst.add(k * I::BLOCK), result);
+                }
             }
         }
+        streaming >>= 1;
     }
 }
 
@@ -263,7 +293,7 @@ pub(crate) unsafe fn widen<T, I: Halves<T>>(isa: I, dst: *mut u8, src: *const u8
         if rest > 0 {
             let [low, high] = isa.unpack(isa.load_part(src.add(at), rest));
             let dst = dst.add(2 * at);
-            if 2 * rest < I::BLOCK {
+            if 2 * rest <= I::BLOCK {
                 isa.store_part(dst, low, 2 * rest);
             } else {
                 isa.store(dst, low);
@@ -294,7 +324,7 @@ pub(crate) unsafe fn narrow<T, I: Halves<T>>(isa: I, dst: *mut u8, src: *const u
         let rest = bytes - at;
         if rest > 0 {
             let src = src.add(2 * at);
-            let halves = if 2 * rest < I::BLOCK {
+            let halves = if 2 * rest <= I::BLOCK {
                 let low = isa.load_part(src, 2 * rest);
                 [low, low]
             } else {

@@ -139,9 +139,8 @@ pub unsafe fn reduce(
     b: *const u8,
     count: usize,
 ) {
-    let kernels = Table::best().kernels(dtype, op);
     // SAFETY: the caller's promise, in bytes.
-    unsafe { (kernels.reduce)(dst, a, b, count * dtype.size()) }
+    unsafe { Table::best().reduce(dtype, op)(dst, a, b, count * dtype.size()) }
 }
 
 /// [`reduce`] with the kernels of one level; of [`Level::Portable`] where the processor does not have it.
@@ -160,16 +159,14 @@ pub unsafe fn reduce_at(
     b: *const u8,
     count: usize,
 ) {
-    let kernels = level.table().kernels(dtype, op);
     // SAFETY: the caller's promise, in bytes.
-    unsafe { (kernels.reduce)(dst, a, b, count * dtype.size()) }
+    unsafe { level.table().reduce(dtype, op)(dst, a, b, count * dtype.size()) }
 }
 
 /// `dst[i] = finish(srcs[0][i] op srcs[1][i] op ...)` for `count` elements, stored to every destination, in one pass.
 ///
 /// Operands are combined in their order. A destination may be one of the sources; otherwise they are to be apart. Any
-/// alignment, any number of sources (at least one) and destinations. Division of something else than a sum is
-/// possible, and slow.
+/// alignment, any number of sources (at least one) and destinations.
 ///
 /// # Safety
 /// Sources must be valid for reads and destinations for writes of `count` elements. Where a destination overlaps a source
@@ -232,41 +229,39 @@ unsafe fn combine_with(
     finish: Finish,
     stores: Stores,
 ) {
-    assert!(!srcs.is_empty(), "combine needs at least one source");
-    let (kernels, divisor) = match finish {
-        // A copy, whatever the operation is: the bitwise kernels do not look at elements.
-        Finish::None if srcs.len() == 1 && op.supports(dtype) => {
-            (table.kernels(DataType::U64, ReduceOp::Or), None)
-        }
-        Finish::None if op == ReduceOp::Average => (table.kernels(dtype, ReduceOp::Sum), None),
-        Finish::None => (table.kernels(dtype, op), None),
-        Finish::Divide(n) if matches!(op, ReduceOp::Sum | ReduceOp::Average) => {
-            (table.kernels(dtype, ReduceOp::Average), Some(n))
-        }
-        Finish::Divide(_) => {
-            // SAFETY: the caller's promise.
-            return unsafe { reference::combine(dtype, op, dsts, srcs, count, finish) };
-        }
+    let [first, rest @ ..] = srcs else {
+        panic!("combine needs at least one source")
+    };
+    assert!(
+        op.supports(dtype),
+        "{op} is not defined for elements of {dtype}"
+    );
+    let Some(&leading) = dsts.first() else { return };
+    let (kernel, divisor) = match finish {
+        Finish::Divide(n) => (table.combine(dtype), Some(Divisor::new(n))),
+        // A copy: not even a NaN may be made quiet.
+        Finish::None if rest.is_empty() => (table.combine(DataType::U64), None),
+        Finish::None => (table.combine(dtype), None),
     };
     let size = dtype.size();
     let bytes = count * size;
-    let Some(first) = dsts.first().map(|dst| dst.cast_const()) else {
-        return;
+    let (streaming, leading) = match stores {
+        Stores::Streaming => fold::streaming(dsts, srcs, size, bytes).unwrap_or((0, leading)),
+        Stores::Cached => (0, leading),
     };
-    let (streaming, aligned) = match stores {
-        Stores::Streaming => fold::streaming(dsts, srcs, size, bytes).unwrap_or((0, first)),
-        Stores::Cached => (0, first),
-    };
+    let head = fold::head(leading, size, bytes);
     let combine = Combine {
         dsts,
-        srcs,
+        first: *first,
+        rest,
         bytes,
-        divisor: Divisor::new(divisor.unwrap_or(NonZeroU32::MIN)),
+        op,
+        divisor,
         streaming,
-        head: fold::head(aligned, size, bytes),
+        head,
     };
     // SAFETY: the caller's promise, in bytes.
-    unsafe { (kernels.combine)(&combine) }
+    unsafe { kernel(&combine) }
 }
 
 /// Converts `count` elements of `src` to the other type in `dst`.

@@ -1,16 +1,16 @@
 //! Kernels for every architecture: blocks of 16 bytes as arrays, which the compiler turns into the vectors that all of its
 //! processors have (SSE2, NEON).
 
-use std::ops::{BitAnd, BitOr, BitXor};
+use std::{
+    convert::identity,
+    ops::{BitAnd, BitOr, BitXor},
+};
 
 use half::{bf16, f16};
 
 use crate::{
     scalar::Scalar,
-    simd::{
-        And, Arithmetic, Average, Bitwise, Divisor, Halves, Isa, Max, Min, Or, Product, Quotient,
-        Sum, Xor, copy_part,
-    },
+    simd::{Arithmetic, Bitwise, Divisor, Halves, Isa, copy_part, divide_block},
     table::table,
 };
 
@@ -48,7 +48,7 @@ impl Isa for Portable {
     #[inline(always)]
     unsafe fn load_part(self, src: *const u8, bytes: usize) -> Block {
         let mut block = Block([0; BLOCK]);
-        // SAFETY: the caller's promise, and fewer than a block.
+        // SAFETY: the caller's promise, and no more than a block.
         unsafe { copy_part(block.0.as_mut_ptr(), src, bytes) };
         block
     }
@@ -61,7 +61,7 @@ impl Isa for Portable {
 
     #[inline(always)]
     unsafe fn store_part(self, dst: *mut u8, block: Block, bytes: usize) {
-        // SAFETY: the caller's promise, and fewer than a block.
+        // SAFETY: the caller's promise, and no more than a block.
         unsafe { copy_part(dst, block.0.as_ptr(), bytes) }
     }
 
@@ -107,8 +107,19 @@ impl Isa for Portable {
     }
 }
 
+/// `f` of each element. (The standard library's `map` of arrays does not become vectors.)
 #[inline(always)]
-fn lanes<const N: usize, B: Copy>(a: [B; N], b: [B; N], f: impl Fn(B, B) -> B) -> [B; N] {
+fn each<const N: usize, A: Copy, B: Copy + Default>(a: [A; N], f: impl Fn(A) -> B) -> [B; N] {
+    let mut result = [B::default(); N];
+    for i in 0..N {
+        result[i] = f(a[i]);
+    }
+    result
+}
+
+/// `f` of each two elements.
+#[inline(always)]
+fn pairs<const N: usize, B: Copy>(a: [B; N], b: [B; N], f: impl Fn(B, B) -> B) -> [B; N] {
     let mut result = a;
     for i in 0..N {
         result[i] = f(a[i], b[i]);
@@ -116,9 +127,20 @@ fn lanes<const N: usize, B: Copy>(a: [B; N], b: [B; N], f: impl Fn(B, B) -> B) -
     result
 }
 
-/// Elements of a block, and back.
+/// A conversion of 16-bit floats takes many instructions: one copy of them, not one in every kernel.
+#[inline(never)]
+fn widen_halves<T: Scalar<Acc = f32>>(halves: [T; 8]) -> [f32; 8] {
+    each(halves, |x| x.widen())
+}
+
+#[inline(never)]
+fn narrow_halves<T: Scalar<Acc = f32> + Default>(wide: [f32; 8]) -> [T; 8] {
+    each(wide, |x| T::narrow(x))
+}
+
+/// Elements of a block, and back, and what is done the same way for all types.
 macro_rules! array {
-    ($t:ident) => {
+    ($t:ident, $widen:expr, $narrow:expr) => {
         type Acc = [<$t as Scalar>::Acc; BLOCK / size_of::<$t>()];
 
         #[allow(clippy::useless_transmute, reason = "only for u8")]
@@ -126,64 +148,60 @@ macro_rules! array {
         fn widen(self, block: Block) -> Self::Acc {
             // SAFETY: an array of elements has the size of a block, and any bits are elements.
             let elements: [$t; BLOCK / size_of::<$t>()] = unsafe { std::mem::transmute(block.0) };
-            elements.map(Scalar::widen)
+            $widen(elements)
         }
 
         #[allow(clippy::useless_transmute, reason = "only for u8")]
         #[inline(always)]
         fn narrow(self, acc: Self::Acc) -> Block {
-            let elements: [$t; BLOCK / size_of::<$t>()] = acc.map(Scalar::narrow);
+            let elements: [$t; BLOCK / size_of::<$t>()] = $narrow(acc);
             // SAFETY: as above, and elements are bytes without padding.
-            Block(unsafe {
-                std::mem::transmute::<[$t; BLOCK / size_of::<$t>()], [u8; BLOCK]>(elements)
-            })
+            Block(unsafe { std::mem::transmute::<[$t; BLOCK / size_of::<$t>()], [u8; BLOCK]>(elements) })
         }
 
-        #[inline(always)]
-        fn sum(self, a: Self::Acc, b: Self::Acc) -> Self::Acc {
-            lanes(a, b, <$t>::sum)
-        }
-
-        #[inline(always)]
-        fn product(self, a: Self::Acc, b: Self::Acc) -> Self::Acc {
-            lanes(a, b, <$t>::product)
-        }
-
-        #[inline(always)]
-        fn lesser(self, a: Self::Acc, b: Self::Acc) -> Self::Acc {
-            lanes(a, b, <$t>::lesser)
-        }
-
-        #[inline(always)]
-        fn greater(self, a: Self::Acc, b: Self::Acc) -> Self::Acc {
-            lanes(a, b, <$t>::greater)
-        }
+        array!($t: sum, product, lesser, greater);
     };
+    ($t:ident: $($name:ident),*) => {$(
+        #[inline(always)]
+        fn $name(self, a: Self::Acc, b: Self::Acc) -> Self::Acc {
+            pairs(a, b, |x, y| <$t as Scalar>::$name(x, y))
+        }
+    )*};
 }
 
 macro_rules! float {
-    ($($t:ident / $form:ident),*) => {$(
+    ($($t:ident / $form:ident, $widen:expr, $narrow:expr;)*) => {$(
         impl Arithmetic<$t> for Portable {
-            array!($t);
+            array!($t, $widen, $narrow);
+            const INTEGER: bool = false;
 
             #[inline(always)]
             fn divide(self, a: Self::Acc, by: &Divisor) -> Self::Acc {
-                if by.exact { a.map(|x| x * by.$form) } else { a.map(|x| x / by.$form) }
+                if by.exact { each(a, |x| x * by.$form) } else { each(a, |x| x / by.$form) }
             }
         }
     )*};
 }
 
-float!(bf16 / f32, f16 / f32, f32 / f32, f64 / f64);
+float! {
+    bf16 / f32, widen_halves, narrow_halves;
+    f16 / f32, widen_halves, narrow_halves;
+    f32 / f32, identity, identity;
+    f64 / f64, identity, identity;
+}
 
 macro_rules! integer {
     ($($t:ident),*) => {$(
         impl Arithmetic<$t> for Portable {
-            array!($t);
+            array!($t, identity, identity);
+            const INTEGER: bool = true;
 
             #[inline(always)]
             fn divide(self, a: Self::Acc, by: &Divisor) -> Self::Acc {
-                a.map(|x| x.quotient(by))
+                let block = <Self as Arithmetic<$t>>::narrow(self, a);
+                // SAFETY: 16 bytes are a whole number of elements.
+                let block = unsafe { divide_block::<$t, Self>(self, block, by) };
+                <Self as Arithmetic<$t>>::widen(self, block)
             }
         }
     )*};
@@ -217,7 +235,7 @@ macro_rules! bitwise {
     ($($name:ident = $method:ident),*) => {$(
         #[inline(always)]
         fn $name(self, a: Block, b: Block) -> Block {
-            Block(lanes(a.0, b.0, u8::$method))
+            Block(pairs(a.0, b.0, |x, y| x.$method(y)))
         }
     )*};
 }
@@ -226,4 +244,4 @@ impl Bitwise for Portable {
     bitwise!(and = bitand, or = bitor, xor = bitxor);
 }
 
-table!(Portable);
+table!(Portable, 1, 1);

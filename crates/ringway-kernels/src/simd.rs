@@ -23,7 +23,7 @@ pub(crate) trait Isa: Copy {
     /// `src` must be valid for reads of a block.
     unsafe fn load(self, src: *const u8) -> Self::Block;
 
-    /// Reads the first `bytes` (fewer than a block); the rest is zero.
+    /// Reads the first `bytes` (1 to a block); the rest is zero.
     ///
     /// # Safety
     /// `src` must be valid for reads of `bytes` bytes.
@@ -35,7 +35,7 @@ pub(crate) trait Isa: Copy {
     /// `dst` must be valid for writes of a block.
     unsafe fn store(self, dst: *mut u8, block: Self::Block);
 
-    /// Writes the first `bytes` (fewer than a block) and touches nothing else.
+    /// Writes the first `bytes` (1 to a block) and touches nothing else.
     ///
     /// # Safety
     /// `dst` must be valid for writes of `bytes` bytes.
@@ -56,9 +56,11 @@ pub(crate) trait Isa: Copy {
 }
 
 /// What an instruction set does with elements of type `T`. [`Scalar`] says what each operation means.
-pub(crate) trait Arithmetic<T>: Isa {
+pub(crate) trait Arithmetic<T>: Bitwise {
     /// A block's elements in the type that intermediate results are kept in.
     type Acc: Copy;
+    /// Whether they are integers, which have bitwise operations.
+    const INTEGER: bool;
 
     fn widen(self, block: Self::Block) -> Self::Acc;
     fn narrow(self, acc: Self::Acc) -> Self::Block;
@@ -84,26 +86,15 @@ pub(crate) trait Halves<T>: Isa {
     fn pack(self, halves: [Self::Block; 2]) -> Self::Block;
 }
 
-/// A reduction as the kernels see it.
+/// An operation that a kernel is made for.
 pub(crate) trait Op<T, I: Arithmetic<T>> {
     fn apply(isa: I, a: I::Acc, b: I::Acc) -> I::Acc;
-
-    /// What is done with the final result.
-    #[inline(always)]
-    fn finish(_isa: I, acc: I::Acc, _divisor: &Divisor) -> I::Acc {
-        acc
-    }
 }
 
 pub(crate) struct Sum;
-/// The sum, divided at the end.
-pub(crate) struct Average;
 pub(crate) struct Product;
 pub(crate) struct Min;
 pub(crate) struct Max;
-pub(crate) struct And;
-pub(crate) struct Or;
-pub(crate) struct Xor;
 
 macro_rules! op {
     ($($name:ident = $method:ident),*) => {$(
@@ -117,31 +108,6 @@ macro_rules! op {
 }
 
 op!(Sum = sum, Product = product, Min = lesser, Max = greater);
-
-impl<T, I: Arithmetic<T>> Op<T, I> for Average {
-    #[inline(always)]
-    fn apply(isa: I, a: I::Acc, b: I::Acc) -> I::Acc {
-        isa.sum(a, b)
-    }
-
-    #[inline(always)]
-    fn finish(isa: I, acc: I::Acc, divisor: &Divisor) -> I::Acc {
-        isa.divide(acc, divisor)
-    }
-}
-
-macro_rules! bitwise_op {
-    ($($name:ident = $method:ident),*) => {$(
-        impl<I: Bitwise + Arithmetic<u64>> Op<u64, I> for $name {
-            #[inline(always)]
-            fn apply(isa: I, a: I::Acc, b: I::Acc) -> I::Acc {
-                isa.widen(isa.$method(isa.narrow(a), isa.narrow(b)))
-            }
-        }
-    )*};
-}
-
-bitwise_op!(And = and, Or = or, Xor = xor);
 
 /// A number to divide by, in the forms that the kernels need.
 #[derive(Clone, Copy, Debug)]
@@ -209,7 +175,7 @@ macro_rules! quotient_scalar {
 
 quotient_scalar!(i64, u64);
 
-/// Divides a block of integers.
+/// Divides a block of integers, in a loop of its own: rarely needed, and large.
 ///
 /// # Safety
 /// A block must consist of elements of `T`.
@@ -224,11 +190,18 @@ pub(crate) unsafe fn divide_block<T: Quotient, I: Isa>(
     // SAFETY: the buffer has room for the largest block, is aligned for all types, and any bits are an integer.
     unsafe {
         isa.store(bytes, block);
-        for i in 0..I::BLOCK / size_of::<T>() {
-            let x = bytes.cast::<T>().add(i);
-            x.write(x.read().quotient(by));
-        }
+        divide_all(
+            std::slice::from_raw_parts_mut(bytes.cast::<T>(), I::BLOCK / size_of::<T>()),
+            by,
+        );
         isa.load(bytes)
+    }
+}
+
+#[inline(never)]
+fn divide_all<T: Quotient>(elements: &mut [T], by: &Divisor) {
+    for x in elements {
+        *x = x.quotient(by);
     }
 }
 
@@ -236,11 +209,11 @@ pub(crate) unsafe fn divide_block<T: Quotient, I: Isa>(
 #[repr(align(64))]
 pub(crate) struct Aligned(pub(crate) [u8; 64]);
 
-/// Copies fewer than 64 bytes, in at most six moves instead of a call.
+/// Copies at most 63 bytes, in at most six moves instead of a call.
 ///
 /// # Safety
 /// `src` must be valid for reads and `dst` for writes of `bytes` bytes, apart from each other.
-#[inline(always)]
+#[inline(never)]
 pub(crate) unsafe fn copy_part(mut dst: *mut u8, mut src: *const u8, bytes: usize) {
     macro_rules! moves {
         ($($size:literal as $t:ty),*) => {$(

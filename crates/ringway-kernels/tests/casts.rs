@@ -1,5 +1,13 @@
 //! Casts of every level: all 65536 values of the 16-bit formats, every boundary where rounding turns, and odd lengths.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call and the arithmetic of its pointers share one proof"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 use half::{bf16, f16};
 use ringway_kernels::{Cast, Level, cast_at, reference};

@@ -1,6 +1,14 @@
 //! `reduce` and `combine` of every level against the reference: all types and operations, special values, any alignment,
 //! odd lengths, in place and apart, many operands, both kinds of stores.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call and the arithmetic of its pointers share one proof"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 use std::num::NonZeroU32;
 

@@ -104,7 +104,7 @@ impl Node {
             } => {
                 let (key, src) = (self.key(lane, message, slice), self.memory(src));
                 self.transport.send(peer, key, src, 0)?;
-                return Ok(None);
+                Ok(None)
             }
             Action::Recv {
                 peer,
@@ -116,7 +116,7 @@ impl Node {
             } => {
                 let (key, dst) = (self.key(lane, message, slice), self.memory(dst));
                 self.transport.recv(peer, key, Sink::Place(dst))?;
-                return Ok(None);
+                Ok(None)
             }
             Action::View {
                 peer,
@@ -128,7 +128,7 @@ impl Node {
             } => {
                 self.transport
                     .recv(peer, self.key(lane, message, slice), Sink::View(len))?;
-                return Ok(None);
+                Ok(None)
             }
             Action::Combine {
                 id,
@@ -243,9 +243,10 @@ fn run(nodes: &mut [Node], patience: Duration) {
         .iter()
         .any(|n| !n.executor.is_done() && n.lost.is_none())
     {
-        let moved = nodes
-            .iter_mut()
-            .fold(false, |moved, node| node.drive() || moved);
+        let mut moved = false;
+        for node in nodes.iter_mut() {
+            moved |= node.drive();
+        }
         if moved {
             last = Instant::now();
         } else if last.elapsed() > patience {

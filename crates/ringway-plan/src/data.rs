@@ -111,7 +111,12 @@ pub(crate) fn lookup<T: Copy>(
     all.iter()
         .copied()
         .find(|&t| name(t) == wanted)
-        .or_else(|| aliases.iter().find(|(alias, _)| *alias == wanted).map(|&(_, t)| t))
+        .or_else(|| {
+            aliases
+                .iter()
+                .find(|(alias, _)| *alias == wanted)
+                .map(|&(_, t)| t)
+        })
         .ok_or_else(|| UnknownName {
             what,
             got: got.to_owned(),

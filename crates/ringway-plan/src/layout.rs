@@ -33,7 +33,11 @@ impl Layout {
         count: usize,
         size: usize,
     ) -> Self {
-        let (parts, per_part) = if collective.has_parts() { (ranks, chunks / ranks) } else { (1, chunks) };
+        let (parts, per_part) = if collective.has_parts() {
+            (ranks, chunks / ranks)
+        } else {
+            (1, chunks)
+        };
         let part = count / parts;
         let within = cut(part, per_part);
         let boundary = |c: usize| {
@@ -43,7 +47,9 @@ impl Layout {
         };
         let space = |range: Range<usize>| {
             let base = boundary(range.start);
-            range.map(|c| boundary(c) - base..boundary(c + 1) - base).collect()
+            range
+                .map(|c| boundary(c) - base..boundary(c + 1) - base)
+                .collect()
         };
         let mut end = 0;
         let scratch = program
@@ -65,7 +71,11 @@ impl Layout {
     /// The layout of a `v` collective, whose chunks have sizes and places of their own, in bytes. For
     /// schedules with one chunk for each rank and spans of one chunk, and without scratch.
     pub fn uneven(input: Vec<Range<usize>>, output: Vec<Range<usize>>) -> Self {
-        Self { input, output, scratch: Vec::new() }
+        Self {
+            input,
+            output,
+            scratch: Vec::new(),
+        }
     }
 
     /// The bytes of `span`, from the start of its space.
@@ -94,7 +104,10 @@ mod tests {
 
     #[test]
     fn parts_have_equal_length_and_chunks_tile_them() {
-        let program = Program { scratch: vec![0, 5], ..Program::default() };
+        let program = Program {
+            scratch: vec![0, 5],
+            ..Program::default()
+        };
         // 3 ranks, 6 chunks, 21 elements of 4 bytes: parts of 7 elements, cut 4 + 3.
         let layout = Layout::even(Collective::ReduceScatter, &program, 3, 6, 1, 21, 4);
         assert_eq!(layout.range(Span::input(2, 2)), 28..56);
@@ -106,8 +119,7 @@ mod tests {
 
     #[test]
     fn fewer_elements_than_chunks() {
-        let layout =
-            Layout::even(Collective::AllReduce, &Program::default(), 4, 4, 0, 2, 8);
+        let layout = Layout::even(Collective::AllReduce, &Program::default(), 4, 4, 0, 2, 8);
         assert_eq!(layout.range(Span::input(0, 4)), 0..16);
         assert_eq!(layout.range(Span::output(3, 1)), 16..16);
     }

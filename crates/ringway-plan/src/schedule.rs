@@ -118,12 +118,18 @@ impl Collective {
 
     /// Whether elements are reduced.
     pub const fn reduces(self) -> bool {
-        matches!(self, Self::AllReduce | Self::Reduce { .. } | Self::ReduceScatter)
+        matches!(
+            self,
+            Self::AllReduce | Self::Reduce { .. } | Self::ReduceScatter
+        )
     }
 
     /// Whether ranks have parts of the vector, so that its length must be a multiple of their number.
     pub const fn has_parts(self) -> bool {
-        !matches!(self, Self::AllReduce | Self::Barrier | Self::Broadcast { .. } | Self::Reduce { .. })
+        !matches!(
+            self,
+            Self::AllReduce | Self::Barrier | Self::Broadcast { .. } | Self::Reduce { .. }
+        )
     }
 
     /// The vector's chunks that rank `rank` has as input, in the order of its input space.
@@ -131,7 +137,9 @@ impl Collective {
     pub fn input_chunks(self, ranks: usize, chunks: usize, rank: Rank) -> std::ops::Range<usize> {
         let part = chunks / ranks;
         match self {
-            Self::AllReduce | Self::Reduce { .. } | Self::ReduceScatter | Self::AllToAll => 0..chunks,
+            Self::AllReduce | Self::Reduce { .. } | Self::ReduceScatter | Self::AllToAll => {
+                0..chunks
+            }
             Self::AllGather | Self::Gather { .. } => rank * part..(rank + 1) * part,
             Self::Broadcast { root } | Self::Scatter { root } if rank == root => 0..chunks,
             Self::Broadcast { .. } | Self::Scatter { .. } | Self::Barrier => 0..0,
@@ -142,7 +150,9 @@ impl Collective {
     pub fn output_chunks(self, ranks: usize, chunks: usize, rank: Rank) -> std::ops::Range<usize> {
         let part = chunks / ranks;
         match self {
-            Self::AllReduce | Self::Broadcast { .. } | Self::AllGather | Self::AllToAll => 0..chunks,
+            Self::AllReduce | Self::Broadcast { .. } | Self::AllGather | Self::AllToAll => {
+                0..chunks
+            }
             Self::ReduceScatter | Self::Scatter { .. } => rank * part..(rank + 1) * part,
             Self::Reduce { root } | Self::Gather { root } if rank == root => 0..chunks,
             Self::Reduce { .. } | Self::Gather { .. } | Self::Barrier => 0..0,
@@ -182,17 +192,29 @@ pub struct Span {
 impl Span {
     /// `count` chunks of input from `chunk`.
     pub const fn input(chunk: usize, count: usize) -> Self {
-        Self { space: Space::Input, chunk, count }
+        Self {
+            space: Space::Input,
+            chunk,
+            count,
+        }
     }
 
     /// `count` chunks of output from `chunk`.
     pub const fn output(chunk: usize, count: usize) -> Self {
-        Self { space: Space::Output, chunk, count }
+        Self {
+            space: Space::Output,
+            chunk,
+            count,
+        }
     }
 
     /// `count` chunks of scratch from `chunk`.
     pub const fn scratch(chunk: usize, count: usize) -> Self {
-        Self { space: Space::Scratch, chunk, count }
+        Self {
+            space: Space::Scratch,
+            chunk,
+            count,
+        }
     }
 }
 
@@ -205,7 +227,12 @@ impl fmt::Display for Span {
         };
         match self.count {
             1 => write!(f, "{space}[{}]", self.chunk),
-            _ => write!(f, "{space}[{}..{}]", self.chunk, self.chunk.saturating_add(self.count)),
+            _ => write!(
+                f,
+                "{space}[{}..{}]",
+                self.chunk,
+                self.chunk.saturating_add(self.count)
+            ),
         }
     }
 }
@@ -295,10 +322,20 @@ impl fmt::Display for Op {
         match self {
             Self::Copy { src, dst } => write!(f, "copy {src} -> {dst}"),
             Self::Recv { peer, dst } => write!(f, "recv {dst} from {peer}"),
-            Self::RecvReduce { peer, own, dst, order: Order::LocalFirst } => {
+            Self::RecvReduce {
+                peer,
+                own,
+                dst,
+                order: Order::LocalFirst,
+            } => {
                 write!(f, "recv-reduce {dst} = {own} + from {peer}")
             }
-            Self::RecvReduce { peer, own, dst, order: Order::RemoteFirst } => {
+            Self::RecvReduce {
+                peer,
+                own,
+                dst,
+                order: Order::RemoteFirst,
+            } => {
                 write!(f, "recv-reduce {dst} = from {peer} + {own}")
             }
             Self::Reduce { a, b, dst } => write!(f, "reduce {dst} = {a} + {b}"),
@@ -333,7 +370,10 @@ pub struct Step {
 
 impl From<Op> for Step {
     fn from(op: Op) -> Self {
-        Self { op, after: Vec::new() }
+        Self {
+            op,
+            after: Vec::new(),
+        }
     }
 }
 
@@ -381,6 +421,10 @@ impl Schedule {
 
     /// The number of steps of all ranks.
     pub fn steps(&self) -> usize {
-        self.programs.iter().flat_map(|p| &p.lanes).map(|l| l.steps.len()).sum()
+        self.programs
+            .iter()
+            .flat_map(|p| &p.lanes)
+            .map(|l| l.steps.len())
+            .sum()
     }
 }

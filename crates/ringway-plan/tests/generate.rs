@@ -1,5 +1,9 @@
 //! Every collective, with every algorithm that does it, verifies for any number of ranks and shape of hosts.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 use ringway_plan::{
     Algorithm, Collective, GenerateError, Op, Topology, Verified, generate, verify,

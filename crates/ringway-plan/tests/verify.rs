@@ -1,5 +1,9 @@
 //! What the verifier accepts and refuses, on small schedules written by hand.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 use ringway_plan::{
     Algorithm, Collective, Lane, Memory, Op, Order, Program, Schedule, Span, Step, StepRef,

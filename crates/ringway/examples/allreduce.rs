@@ -14,7 +14,12 @@ fn main() -> Result<(), ringway::Error> {
     let mut gradients = vec![comm.rank() as f32 + 1.0; 1 << 20];
     comm.all_reduce(&mut gradients, ReduceOp::Sum)?;
     if comm.rank() == 0 {
-        println!("{} ranks over {}: every element is {}", comm.size(), comm.path(), gradients[0]);
+        println!(
+            "{} ranks over {}: every element is {}",
+            comm.size(),
+            comm.path(),
+            gradients[0]
+        );
     }
     Ok(())
 }

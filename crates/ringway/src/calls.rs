@@ -215,12 +215,14 @@ impl Communicator {
 
     /// Sends `elements` to `to`, whose [`Self::recv`] has the same `tag`.
     pub fn send<T: Element>(&self, elements: &[T], to: Rank, tag: u32) -> Result<(), Error> {
-        self.start_send(shared(elements), T::DTYPE, to, tag, None)?.wait()
+        self.start_send(shared(elements), T::DTYPE, to, tag, None)?
+            .wait()
     }
 
     /// Receives `elements` that `from` sends with the same `tag`.
     pub fn recv<T: Element>(&self, elements: &mut [T], from: Rank, tag: u32) -> Result<(), Error> {
-        self.start_recv(exclusive(elements), T::DTYPE, from, tag, None)?.wait()
+        self.start_recv(exclusive(elements), T::DTYPE, from, tag, None)?
+            .wait()
     }
 
     fn at_root(&self, root: Rank, memory: Memory) -> Memory {

@@ -63,7 +63,11 @@ impl Communicator {
     /// What carries this communicator's collectives: `shm` where all ranks share a host's memory, else the
     /// transport of its messages.
     pub fn path(&self) -> String {
-        if self.group.mapped.is_some() { "shm".to_owned() } else { self.transport() }
+        if self.group.mapped.is_some() {
+            "shm".to_owned()
+        } else {
+            self.transport()
+        }
     }
 
     /// Ends the job on all ranks: every call, here and there, returns an error that says `reason`, within 1 s.
@@ -103,7 +107,9 @@ impl Communicator {
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Work>, Error> {
         let (group, engine) = (&self.group, self.engine());
-        if request.parts.is_none() && let Some(mapped) = &group.mapped {
+        if request.parts.is_none()
+            && let Some(mapped) = &group.mapped
+        {
             let prepared = lock(&group.plans).prepare(&request)?;
             if let Way::Mapped(plan) = &prepared.way {
                 request.in_place(group.rank, group.size(), prepared.elements)?;
@@ -114,7 +120,10 @@ impl Communicator {
                 return Ok(op.map(|op| {
                     let task = self.task(&request, prepared.descriptor, op.number() as u32, None);
                     engine.drive_behind(group, op, &task);
-                    Work { communicator: self.clone(), task }
+                    Work {
+                        communicator: self.clone(),
+                        task,
+                    }
                 }));
             }
         }
@@ -123,7 +132,10 @@ impl Communicator {
             Some(result) => result.map(|()| None),
             None => {
                 engine.drive_messages_behind(&task);
-                Ok(Some(Work { communicator: self.clone(), task }))
+                Ok(Some(Work {
+                    communicator: self.clone(),
+                    task,
+                }))
             }
         }
     }
@@ -159,7 +171,9 @@ impl Communicator {
                 };
                 request.in_place(group.rank, group.size(), prepared.elements)?;
                 let call = request.mapped_call(&prepared.descriptor, plan);
-                let op = self.engine().start_mapped(group, mapped, call, &prepared.descriptor)?;
+                let op = self
+                    .engine()
+                    .start_mapped(group, mapped, call, &prepared.descriptor)?;
                 // Not the group's next number: blocking calls in mapped memory take none, and the numbers of messages
                 // must be the same on all ranks however each of them waits.
                 let task = self.task(request, prepared.descriptor, op.number() as u32, None);
@@ -171,7 +185,10 @@ impl Communicator {
             }
             _ => self.start_messages(request, buffers, false)?,
         };
-        Ok(Work { communicator: self.clone(), task })
+        Ok(Work {
+            communicator: self.clone(),
+            task,
+        })
     }
 
     /// The algorithm that an operation on a vector of `bytes` takes.
@@ -187,7 +204,14 @@ impl Communicator {
         plan: Option<(Arc<Group>, (Call, bool))>,
     ) -> Arc<Task> {
         let timeout = request.timeout.unwrap_or_else(|| self.timeout());
-        Task::new(descriptor, self.group.id, number, timeout, request.priority, plan)
+        Task::new(
+            descriptor,
+            self.group.id,
+            number,
+            timeout,
+            request.priority,
+            plan,
+        )
     }
 
     /// Checks, plans and starts an operation over messages.
@@ -209,10 +233,12 @@ impl Communicator {
         };
         let in_place = request.in_place(rank, ranks, prepared.elements)?;
         let layout = || request.layout(schedule, rank, prepared.elements);
-        let executor =
-            plans.executor(&prepared, schedule, layout, engine.slice_bytes, in_place);
+        let executor = plans.executor(&prepared, schedule, layout, engine.slice_bytes, in_place);
         drop(plans);
-        let again = request.parts.is_none().then(|| (group.clone(), (prepared.call, in_place)));
+        let again = request
+            .parts
+            .is_none()
+            .then(|| (group.clone(), (prepared.call, in_place)));
         let task = self.task(request, prepared.descriptor, group.number(), again);
         if let Some(buffers) = buffers {
             task.keep(buffers);
@@ -289,9 +315,7 @@ impl Communicator {
                 self.size()
             )));
         }
-        let group = self
-            .group
-            .stream(stream);
+        let group = self.group.stream(stream);
         let pair = Self {
             membership: self.membership.clone(),
             group,
@@ -308,7 +332,9 @@ impl Communicator {
     /// As [`Self::run`].
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
         let block = self.engine().group_block()?;
-        let offset = block.as_ref().map_or(-1, |block| block.offset().cast_signed());
+        let offset = block
+            .as_ref()
+            .map_or(-1, |block| block.offset().cast_signed());
         let mine = [color.map_or(-1, i64::from), key, offset];
         let mut all = vec![0_i64; mine.len() * self.size()];
         self.all_gather(&mine, &mut all)?;
@@ -325,9 +351,14 @@ impl Communicator {
             block: u64::try_from(offset).ok(),
         });
         let id = self.group.split_id(u64::from(color));
-        self.engine().group(id, &members.collect::<Vec<_>>(), block).map(|group| {
-            Some(Self { membership: self.membership.clone(), group })
-        })
+        self.engine()
+            .group(id, &members.collect::<Vec<_>>(), block)
+            .map(|group| {
+                Some(Self {
+                    membership: self.membership.clone(),
+                    group,
+                })
+            })
     }
 
     /// Memory that the ranks of this host reach without a copy, for `len` elements, zeros. Where this host has

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use ringway_link::LinkError;
 use ringway_plan::{GenerateError, VerifyError};
 
-use crate::{bootstrap::{BootstrapError, StoreError}, control::{ControlError, Failure}, settings::SettingsError};
+use crate::{
+    bootstrap::{BootstrapError, StoreError},
+    control::{ControlError, Failure},
+    settings::SettingsError,
+};
 
 /// Why an operation, or joining the job, failed. Each says what was expected, what was found, and the remedy.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -41,7 +41,10 @@ impl Communicator {
         let began = Instant::now();
         let deadline = began + engine.settings.values().connect_timeout;
         let block = engine.group_block()?;
-        let seat = Seat { rank: engine.world.rank, block: block.as_ref().map(GroupBlock::offset) };
+        let seat = Seat {
+            rank: engine.world.rank,
+            block: block.as_ref().map(GroupBlock::offset),
+        };
         store.set(&seat_key(rank), &write_seat(seat))?;
 
         let absent = |error| match error {
@@ -66,20 +69,31 @@ impl Communicator {
         let all = store.get(GROUP_KEY, deadline).map_err(absent)?;
         let found = read_group(&all, size).map_err(|error| error.to_string());
         let ranks = engine.world.size();
-        let checked = found.and_then(|(id, seats)| {
-            match seats.iter().find(|seat| seat.rank >= ranks) {
-                Some(seat) => Err(format!("rank {} is beyond the job's {ranks} ranks", seat.rank)),
-                None if seats[rank].rank != engine.world.rank => {
-                    Err(format!("member {rank} is rank {} of the job as well", seats[rank].rank))
-                }
-                None => Ok((id, seats)),
-            }
-        });
+        let checked =
+            found.and_then(
+                |(id, seats)| match seats.iter().find(|seat| seat.rank >= ranks) {
+                    Some(seat) => Err(format!(
+                        "rank {} is beyond the job's {ranks} ranks",
+                        seat.rank
+                    )),
+                    None if seats[rank].rank != engine.world.rank => Err(format!(
+                        "member {rank} is rank {} of the job as well",
+                        seats[rank].rank
+                    )),
+                    None => Ok((id, seats)),
+                },
+            );
         let place = || store.describe();
-        let (id, seats) =
-            checked.map_err(|reason| BootstrapError::Refused { rank, place: place(), reason })?;
+        let (id, seats) = checked.map_err(|reason| BootstrapError::Refused {
+            rank,
+            place: place(),
+            reason,
+        })?;
         let group = engine.group(id, &seats, block)?;
-        Ok(Self { membership: self.membership.clone(), group })
+        Ok(Self {
+            membership: self.membership.clone(),
+            group,
+        })
     }
 }
 

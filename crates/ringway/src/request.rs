@@ -161,7 +161,12 @@ impl Request {
     }
 
     /// Whether input and output are the same memory, at the rank's place. `elements` is the vector's length.
-    pub(crate) fn in_place(&self, rank: Rank, ranks: usize, elements: usize) -> Result<bool, Error> {
+    pub(crate) fn in_place(
+        &self,
+        rank: Rank,
+        ranks: usize,
+        elements: usize,
+    ) -> Result<bool, Error> {
         let (input, output) = (self.input, self.output);
         let (in_start, out_start) = (input.as_ptr().addr(), output.as_ptr().addr());
         let apart = input.is_empty()
@@ -181,13 +186,16 @@ impl Request {
             }
             None => in_start == out_start,
             Some(parts) => parts.input.iter().enumerate().all(|(i, range)| {
-                let other = (first_in + i).checked_sub(first_out).and_then(|o| parts.output.get(o));
+                let other = (first_in + i)
+                    .checked_sub(first_out)
+                    .and_then(|o| parts.output.get(o));
                 other.is_none_or(|o| in_start + range.start * size == out_start + o.start * size)
             }),
         };
         match (same, collective) {
             (true, Collective::AllToAll) => Err(Error::Argument(
-                "all_to_all: input and output are the same memory; expected memory apart".to_owned(),
+                "all_to_all: input and output are the same memory; expected memory apart"
+                    .to_owned(),
             )),
             (true, _) => Ok(true),
             (false, _) => Err(Error::Argument(format!(
@@ -236,7 +244,11 @@ impl Request {
         Ok(0)
     }
 
-    pub(crate) fn mapped_call(&self, descriptor: &Descriptor, plan: &Arc<MappedPlan>) -> MappedCall {
+    pub(crate) fn mapped_call(
+        &self,
+        descriptor: &Descriptor,
+        plan: &Arc<MappedPlan>,
+    ) -> MappedCall {
         MappedCall {
             descriptor: mapped::Descriptor(descriptor.encode()),
             plan: plan.clone(),
@@ -303,11 +315,17 @@ impl Descriptor {
     /// As two words for other ranks: names by their places in the lists of this version, then elements.
     pub fn encode(&self) -> [u64; 2] {
         let place = |all: &[&str], name: &str| {
-            all.iter().position(|n| *n == name).map_or(NONE, |place| place as u64)
+            all.iter()
+                .position(|n| *n == name)
+                .map_or(NONE, |place| place as u64)
         };
-        let names = place(&Collective::all(0).map(Collective::name), self.collective.name())
-            | place(&DataType::ALL.map(DataType::name), self.dtype.name()) << 8
-            | self.op.map_or(NONE, |op| place(&ReduceOp::ALL.map(ReduceOp::name), op.name())) << 16
+        let names = place(
+            &Collective::all(0).map(Collective::name),
+            self.collective.name(),
+        ) | place(&DataType::ALL.map(DataType::name), self.dtype.name()) << 8
+            | self.op.map_or(NONE, |op| {
+                place(&ReduceOp::ALL.map(ReduceOp::name), op.name())
+            }) << 16
             | place(&Algorithm::ALL.map(Algorithm::name), self.algorithm.name()) << 24
             | (self.form as u64) << 32
             | (self.collective.root().unwrap_or(0) as u64) << 40;

@@ -44,12 +44,18 @@ pub struct Builder {
 impl Builder {
     /// These settings, in place of `ringway.yaml` and the environment.
     pub fn settings(self, settings: Settings) -> Self {
-        Self { settings: Some(settings), ..self }
+        Self {
+            settings: Some(settings),
+            ..self
+        }
     }
 
     /// This rank of this job, in place of what the environment says.
     pub fn launch(self, launch: Launch) -> Self {
-        Self { launch: Some(launch), ..self }
+        Self {
+            launch: Some(launch),
+            ..self
+        }
     }
 
     /// Joins.
@@ -88,7 +94,10 @@ pub(crate) fn assemble(
     let place = block.as_ref().map(GroupBlock::offset);
     let seats: Vec<Seat> = (0..size).map(|rank| Seat { rank, block: place }).collect();
     let group = engine.group(0, &seats, block)?;
-    Ok(Communicator { membership: Arc::new(Membership(engine)), group })
+    Ok(Communicator {
+        membership: Arc::new(Membership(engine)),
+        group,
+    })
 }
 
 /// How long ranks of a host wait for each other's shared memory before they do without.
@@ -106,12 +115,19 @@ pub(crate) fn share_host(
         return Ok(None);
     }
     let leader = ranks[0];
-    let (first, head) = (world.members[0].instance(), world.members[leader].instance());
+    let (first, head) = (
+        world.members[0].instance(),
+        world.members[leader].instance(),
+    );
     let mut job = [0; 16];
     job[..8].copy_from_slice(&first.to_le_bytes());
     job[8..].copy_from_slice(&head.to_le_bytes());
     let name = format!("ringway-{first:016x}-{head:016x}");
-    let identity = HostIdentity { job, world: world.size(), ranks: ranks.clone() };
+    let identity = HostIdentity {
+        job,
+        world: world.size(),
+        ranks: ranks.clone(),
+    };
     let deadline = Instant::now() + SHARING.min(values.connect_timeout);
     let outcome = format!("ringway/shm/{leader}");
     if world.rank == leader {
@@ -121,12 +137,19 @@ pub(crate) fn share_host(
             Err(error) => error.to_string().into_bytes(),
         };
         world.store.set(&outcome, &told)?;
-        return Ok(offered.inspect_err(|error| no_sharing(&error.to_string())).ok());
+        return Ok(offered
+            .inspect_err(|error| no_sharing(&error.to_string()))
+            .ok());
     }
-    let me = ranks.iter().position(|&rank| rank == world.rank).unwrap_or(0);
+    let me = ranks
+        .iter()
+        .position(|&rank| rank == world.rank)
+        .unwrap_or(0);
     let joined = shm::fetch(&name, &identity, world.rank, deadline)
         .and_then(|descriptors| HostSegment::join(descriptors, identity, me));
-    let told = world.store.get(&outcome, deadline + Duration::from_secs(5))?;
+    let told = world
+        .store
+        .get(&outcome, deadline + Duration::from_secs(5))?;
     match joined {
         Ok(segment) if told.is_empty() => Ok(Some(segment)),
         Err(error) if told.is_empty() => Err(Error::Memory(format!(
@@ -147,7 +170,13 @@ fn offer(
 ) -> Result<Arc<HostSegment>, shm::ShmError> {
     let arena = usize::try_from(settings.values().arena_size).unwrap_or(usize::MAX);
     let offer = Offer::bind(name)?;
-    let segment = HostSegment::create(identity, SegmentSizes { arena, ..SegmentSizes::default() })?;
+    let segment = HostSegment::create(
+        identity,
+        SegmentSizes {
+            arena,
+            ..SegmentSizes::default()
+        },
+    )?;
     offer.serve(&segment, deadline)?;
     Ok(segment)
 }
@@ -170,7 +199,10 @@ fn transport(
     let (near, far): (Vec<Rank>, Vec<Rank>) = peers.partition(is_local);
     let mut parts: Vec<(Box<dyn Transport>, Vec<Rank>)> = Vec::new();
     if let Some(host) = host {
-        let options = SlotOptions { memory_limit, ..SlotOptions::default() };
+        let options = SlotOptions {
+            memory_limit,
+            ..SlotOptions::default()
+        };
         let slots = SlotTransport::new(host.clone(), options).map_err(|e| failed(&e))?;
         parts.push((Box::new(slots), near));
     }
@@ -192,9 +224,19 @@ fn transport(
             memory_limit,
             ..TcpSettings::default()
         };
-        let addresses = world.members.iter().map(|member| member.address.clone()).collect();
+        let addresses = world
+            .members
+            .iter()
+            .map(|member| member.address.clone())
+            .collect();
         let tcp = TcpTransport::new(world.listener.clone(), addresses, tcp);
-        let tcp = tcp.map_err(|e| failed(&format!("TCP: {e}; raise the limit of open files (ulimit -n)")))?;
+        let mut tcp = tcp.map_err(|e| {
+            failed(&format!(
+                "TCP: {e}; raise the limit of open files (ulimit -n)"
+            ))
+        })?;
+        // The higher rank of a pair connects: it must not wait until it has something to say itself.
+        tcp.connect_all();
         parts.push((Box::new(tcp), far));
     }
     match <[_; 1]>::try_from(parts) {

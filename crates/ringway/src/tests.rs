@@ -26,7 +26,10 @@ struct Shelf {
 
 impl Store for Shelf {
     fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.values.lock().unwrap().insert(key.to_owned(), value.to_owned());
+        self.values
+            .lock()
+            .unwrap()
+            .insert(key.to_owned(), value.to_owned());
         self.changed.notify_all();
         Ok(())
     }
@@ -39,7 +42,10 @@ impl Store for Shelf {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(StoreError::Absent { key: key.to_owned(), waited: left });
+                return Err(StoreError::Absent {
+                    key: key.to_owned(),
+                    waited: left,
+                });
             }
             values = self.changed.wait_timeout(values, left).unwrap().0;
         }
@@ -67,7 +73,10 @@ fn world_over<R: Send>(
     body: impl Fn(Communicator) -> R + Sync,
 ) -> Vec<R> {
     let shelf: Arc<dyn Store> = Arc::new(Shelf::default());
-    let options = LoopbackOptions { slice_bytes: 4096, ..LoopbackOptions::default() };
+    let options = LoopbackOptions {
+        slice_bytes: 4096,
+        ..LoopbackOptions::default()
+    };
     let endpoints = Loopback::world(ranks, options).unwrap();
     std::thread::scope(|scope| {
         let run = |(rank, endpoint): (usize, Loopback)| {
@@ -75,7 +84,15 @@ fn world_over<R: Send>(
             scope.spawn(move || {
                 let mut chosen = Settings::default();
                 for (name, value) in settings {
-                    chosen.set(name, value, Source::Flag { name: (*name).to_owned() }).unwrap();
+                    chosen
+                        .set(
+                            name,
+                            value,
+                            Source::Flag {
+                                name: (*name).to_owned(),
+                            },
+                        )
+                        .unwrap();
                 }
                 let launch = Launch {
                     launcher: Launcher::Caller,
@@ -115,7 +132,11 @@ fn summed(ranks: usize, i: usize) -> u32 {
 /// Runs one collective by one algorithm on every rank, out of place and in place, and checks all of it.
 fn check(comm: &Communicator, collective: Collective, algorithm: Algorithm, part: usize) {
     let (n, me) = (comm.size(), comm.rank());
-    let len = if collective.has_parts() { part * n } else { part };
+    let len = if collective.has_parts() {
+        part * n
+    } else {
+        part
+    };
     let ins = collective.input_chunks(n, n, me);
     let outs = collective.output_chunks(n, n, me);
     let elements = |chunks: std::ops::Range<usize>| match collective.has_parts() {
@@ -145,9 +166,19 @@ fn check(comm: &Communicator, collective: Collective, algorithm: Algorithm, part
     use ringway_kernels::Element as _;
 
     let mut output = vec![0; expected.len()];
-    comm.run(request(shared(&input), exclusive(&mut output))).unwrap();
-    assert_eq!(output, expected, "{collective} by {algorithm}, out of place, rank {me} of {n}");
-    assert!(input.iter().zip(ins.clone()).all(|(&x, i)| x == brought(me, i)), "input was written");
+    comm.run(request(shared(&input), exclusive(&mut output)))
+        .unwrap();
+    assert_eq!(
+        output, expected,
+        "{collective} by {algorithm}, out of place, rank {me} of {n}"
+    );
+    assert!(
+        input
+            .iter()
+            .zip(ins.clone())
+            .all(|(&x, i)| x == brought(me, i)),
+        "input was written"
+    );
 
     if collective != Collective::AllToAll {
         let mut both = vec![0; ins.end.max(outs.end)];
@@ -155,7 +186,10 @@ fn check(comm: &Communicator, collective: Collective, algorithm: Algorithm, part
         let memory = exclusive(&mut both);
         let at = |r: &std::ops::Range<usize>| memory.slice(r.start * 4..r.end * 4);
         comm.run(request(at(&ins), at(&outs))).unwrap();
-        assert_eq!(both[outs], expected, "{collective} by {algorithm}, in place, rank {me} of {n}");
+        assert_eq!(
+            both[outs], expected,
+            "{collective} by {algorithm}, in place, rank {me} of {n}"
+        );
     }
 }
 
@@ -166,7 +200,10 @@ fn every_collective_by_every_algorithm(over: Over) {
                 if collective == Collective::Barrier {
                     continue;
                 }
-                for algorithm in Algorithm::ALL.into_iter().filter(|a| a.supports(collective)) {
+                for algorithm in Algorithm::ALL
+                    .into_iter()
+                    .filter(|a| a.supports(collective))
+                {
                     for part in [1, 3, 64, 3001] {
                         check(&comm, collective, algorithm, part);
                     }
@@ -189,20 +226,28 @@ fn asynchronous_operations_overlap_and_give_their_buffers_back(over: Over) {
         // A blocking call overtakes them.
         comm.barrier().unwrap();
         let mut borrowed = vector(me, 5000);
-        comm.scope(|scope| scope.start(AllReduce::new(&mut borrowed)).map(drop)).unwrap();
+        comm.scope(|scope| scope.start(AllReduce::new(&mut borrowed)).map(drop))
+            .unwrap();
         let owned: Vec<Vec<u32>> = pending.into_iter().map(|p| p.wait().unwrap()).collect();
         (owned, borrowed)
     });
     for (owned, borrowed) in results {
         for buffer in owned.iter().chain([&borrowed]) {
-            assert!(buffer.iter().enumerate().all(|(i, &x)| x == summed(ranks, i)));
+            assert!(
+                buffer
+                    .iter()
+                    .enumerate()
+                    .all(|(i, &x)| x == summed(ranks, i))
+            );
         }
     }
 }
 
 fn asynchronous_work_ends_without_anybody_waiting(over: Over) {
     let ended = world_over(over, 2, &[], |comm| {
-        let pending = comm.start(AllReduce::new(vector(comm.rank(), 9000))).unwrap();
+        let pending = comm
+            .start(AllReduce::new(vector(comm.rank(), 9000)))
+            .unwrap();
         let end = Instant::now() + Duration::from_secs(10);
         while !pending.is_done() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
@@ -217,7 +262,9 @@ fn groups_of_a_split_work_side_by_side(over: Over) {
         let me = comm.rank();
         let color = if me == 4 { None } else { Some((me % 2) as u32) };
         let group = comm.split(color, -(me as i64)).unwrap();
-        let Some(group) = group else { return assert_eq!(me, 4) };
+        let Some(group) = group else {
+            return assert_eq!(me, 4);
+        };
         // Higher ranks have lower keys.
         assert_eq!(group.members(), if me % 2 == 0 { [2, 0] } else { [3, 1] });
         let mut x = [me as u32];
@@ -246,7 +293,10 @@ fn a_member_that_does_not_come_is_named(over: Over) {
     let store: Arc<dyn Store> = Arc::new(Shelf::default());
     world_over(over, 3, &[("connect_timeout", "1s")], |comm| {
         if comm.rank() < 2 {
-            let error = comm.group_from(&*store, comm.rank(), 3).unwrap_err().to_string();
+            let error = comm
+                .group_from(&*store, comm.rank(), 3)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("rank 2 of 3 has not joined"), "{error}");
         }
         comm.barrier().unwrap();
@@ -268,7 +318,10 @@ fn a_wait_can_be_given_up_and_taken_up_again(over: Over) {
             Some(work) => {
                 assert_eq!(me, 0, "the later one has nobody to wait for");
                 assert!(began.elapsed() < Duration::from_millis(250));
-                assert!(work.wait_until(&|| true).is_none_or(|result| result.is_ok()));
+                assert!(
+                    work.wait_until(&|| true)
+                        .is_none_or(|result| result.is_ok())
+                );
                 work.wait().unwrap();
             }
             None => assert_eq!(me, 1),
@@ -276,7 +329,8 @@ fn a_wait_can_be_given_up_and_taken_up_again(over: Over) {
         assert!(x.iter().enumerate().all(|(i, &x)| x == summed(2, i)));
         // Whether a rank waited or not makes no difference to what comes after.
         let mut got = vec![0; 2];
-        comm.all_to_all_v(&[me as u32, 7], &[1, 1], &mut got, &[1, 1]).unwrap();
+        comm.all_to_all_v(&[me as u32, 7], &[1, 1], &mut got, &[1, 1])
+            .unwrap();
         assert_eq!(got, if me == 0 { [0, 1] } else { [7, 7] });
     });
 }
@@ -287,7 +341,10 @@ fn nobody_waits_for_a_rank_that_leaves(over: Over) {
             return comm.leave();
         }
         let error = comm.barrier().unwrap_err().to_string();
-        assert!(error.contains("rank 1") && error.contains("left"), "{error}");
+        assert!(
+            error.contains("rank 1") && error.contains("left"),
+            "{error}"
+        );
     });
 }
 
@@ -319,22 +376,30 @@ fn parts_of_different_length(over: Over) {
         let counts: Vec<usize> = (0..n).map(|r| r * 3 % 7).collect();
         let total: usize = counts.iter().sum();
         let mut gathered = vec![0; total];
-        comm.all_gather_v(&vector(me, counts[me]), &mut gathered, &counts).unwrap();
+        comm.all_gather_v(&vector(me, counts[me]), &mut gathered, &counts)
+            .unwrap();
         let expected: Vec<u32> = (0..n).flat_map(|r| vector(r, counts[r])).collect();
         assert_eq!(gathered, expected);
         let mut part = vec![0; counts[me]];
-        comm.reduce_scatter_v(&vector(me, total), &mut part, &counts, ReduceOp::Sum).unwrap();
+        comm.reduce_scatter_v(&vector(me, total), &mut part, &counts, ReduceOp::Sum)
+            .unwrap();
         let start: usize = counts[..me].iter().sum();
-        assert!(part.iter().enumerate().all(|(i, &x)| x == summed(n, start + i)));
+        assert!(
+            part.iter()
+                .enumerate()
+                .all(|(i, &x)| x == summed(n, start + i))
+        );
         // Rank r sends r + p elements to rank p.
         let send: Vec<usize> = (0..n).map(|p| me + p).collect();
         let mut got = vec![0; send.iter().sum()];
-        comm.all_to_all_v(&vec![me as u32; got.len()], &send, &mut got, &send).unwrap();
+        comm.all_to_all_v(&vec![me as u32; got.len()], &send, &mut got, &send)
+            .unwrap();
         let expected: Vec<u32> = (0..n).flat_map(|r| vec![r as u32; me + r]).collect();
         assert_eq!(got, expected);
         for root in 0..n {
             let mut all = vec![0; if me == root { total } else { 0 }];
-            comm.gather_v(&vector(me, counts[me]), &mut all, &counts, root).unwrap();
+            comm.gather_v(&vector(me, counts[me]), &mut all, &counts, root)
+                .unwrap();
             let mut mine = vec![0; counts[me]];
             comm.scatter_v(&all, &mut mine, &counts, root).unwrap();
             assert_eq!(mine, vector(me, counts[me]));
@@ -344,11 +409,15 @@ fn parts_of_different_length(over: Over) {
 
 fn averages_divide_once(over: Over) {
     world_over(over, 4, &[], |comm| {
-        for algorithm in Algorithm::ALL.into_iter().filter(|a| a.supports(Collective::AllReduce)) {
+        for algorithm in Algorithm::ALL
+            .into_iter()
+            .filter(|a| a.supports(Collective::AllReduce))
+        {
             let mut x = vec![comm.rank() as f32 + 0.5; 1000];
             let memory = exclusive(&mut x);
             let request = Request::new(Collective::AllReduce, crate::DataType::F32, memory, memory);
-            comm.run(request.reduce_op(ReduceOp::Average).algorithm(algorithm)).unwrap();
+            comm.run(request.reduce_op(ReduceOp::Average).algorithm(algorithm))
+                .unwrap();
             assert!(x.iter().all(|&v| v == 2.0), "{algorithm}: {}", x[0]);
         }
     });
@@ -357,10 +426,15 @@ fn averages_divide_once(over: Over) {
 fn different_calls_are_an_error_that_says_both_sides(over: Over) {
     let errors = world_over(over, 2, &[("timeout", "20s")], |comm| {
         let mut x = vec![0_f32; 10 + comm.rank()];
-        comm.all_reduce(&mut x, ReduceOp::Sum).unwrap_err().to_string()
+        comm.all_reduce(&mut x, ReduceOp::Sum)
+            .unwrap_err()
+            .to_string()
     });
     for (me, error) in errors.iter().enumerate() {
-        assert!(error.contains("of 10 f32") && error.contains("of 11 f32"), "rank {me}: {error}");
+        assert!(
+            error.contains("of 10 f32") && error.contains("of 11 f32"),
+            "rank {me}: {error}"
+        );
     }
 }
 
@@ -376,7 +450,10 @@ fn a_rank_that_does_not_call_is_a_timeout_that_names_it(over: Over) {
         Some(error)
     });
     for error in errors.into_iter().flatten() {
-        assert!(error.contains("rank 1") && error.contains("barrier"), "{error}");
+        assert!(
+            error.contains("rank 1") && error.contains("barrier"),
+            "{error}"
+        );
     }
 }
 

@@ -216,10 +216,7 @@ impl Communicator {
         let waiting = WaitAll(&scope);
         let result = body(&scope);
         let started: Vec<Work> = lock(&scope.started).drain(..).collect();
-        let ended: Result<(), Error> = started
-            .iter()
-            .map(Work::wait)
-            .fold(Ok(()), Result::and);
+        let ended: Result<(), Error> = started.iter().map(Work::wait).fold(Ok(()), Result::and);
         drop(waiting);
         let value = result?;
         ended.map(|()| value)

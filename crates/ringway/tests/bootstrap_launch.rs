@@ -1,5 +1,9 @@
 //! What each launcher's environment means, and what is wrong with those that mean nothing.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 use ringway::{
     bootstrap::{BootstrapError, Launch, Launcher, Rendezvous},

@@ -1,5 +1,9 @@
 //! Settings files, variables and flags: what they give, where each value is from, and what is wrong with bad ones.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 use std::{fs, path::Path, time::Duration};
 

@@ -97,7 +97,10 @@ impl Measure<'_> {
         let mut wrong = 0;
         if self.check && collective != Collective::Barrier {
             wrong = self.check(&buffers, elements)?;
-            for buffer in [Some(&buffers.input), buffers.output.as_ref()].into_iter().flatten() {
+            for buffer in [Some(&buffers.input), buffers.output.as_ref()]
+                .into_iter()
+                .flatten()
+            {
                 // Sums of zeros stay zeros, whatever the number of iterations.
                 buffer.handle().write(&vec![0; buffer.len() * 8]);
             }
@@ -121,7 +124,9 @@ impl Measure<'_> {
         Ok(Sample {
             collective,
             transport: comm.path(),
-            algorithm: self.algorithm.unwrap_or_else(|| comm.algorithm(collective, elements * size)),
+            algorithm: self
+                .algorithm
+                .unwrap_or_else(|| comm.algorithm(collective, elements * size)),
             ranks,
             dtype: self.dtype,
             op: collective.reduces().then_some(self.op),
@@ -151,7 +156,10 @@ impl Measure<'_> {
         let ins = spans(collective.input_chunks(n, n, me));
         let outs = spans(collective.output_chunks(n, n, me));
         let element = self.dtype.size();
-        let in_place = matches!(collective, Collective::AllReduce | Collective::Broadcast { .. });
+        let in_place = matches!(
+            collective,
+            Collective::AllReduce | Collective::Broadcast { .. }
+        );
         let allocate = |elements: usize| {
             let words = (elements * element).div_ceil(8);
             match self.placement {
@@ -160,14 +168,32 @@ impl Measure<'_> {
             }
         };
         let input = allocate(if in_place { elements } else { ins.len() })?;
-        let output = if in_place { None } else { Some(allocate(outs.len())?) };
-        Ok(Buffers { input, output, ins, outs, element })
+        let output = if in_place {
+            None
+        } else {
+            Some(allocate(outs.len())?)
+        };
+        Ok(Buffers {
+            input,
+            output,
+            ins,
+            outs,
+            element,
+        })
     }
 
     fn request(&self, buffers: &Buffers) -> Request {
-        let request =
-            Request::new(self.collective, self.dtype, buffers.input(), buffers.output());
-        let request = if self.collective.reduces() { request.reduce_op(self.op) } else { request };
+        let request = Request::new(
+            self.collective,
+            self.dtype,
+            buffers.input(),
+            buffers.output(),
+        );
+        let request = if self.collective.reduces() {
+            request.reduce_op(self.op)
+        } else {
+            request
+        };
         match self.algorithm {
             Some(algorithm) => request.algorithm(algorithm),
             None => request,
@@ -176,8 +202,12 @@ impl Measure<'_> {
 
     /// How many elements of the result are wrong, over all ranks.
     fn check(&self, buffers: &Buffers, elements: usize) -> Result<u64> {
-        let (n, me, dtype, element) =
-            (self.comm.size(), self.comm.rank(), self.dtype, buffers.element);
+        let (n, me, dtype, element) = (
+            self.comm.size(),
+            self.comm.rank(),
+            self.dtype,
+            buffers.element,
+        );
         let mut bytes = vec![0; buffers.ins.len() * element];
         for (at, i) in buffers.ins.clone().enumerate() {
             values::write(dtype, &mut bytes, at, values::brought(self.op, n, me, i));

@@ -103,7 +103,11 @@ impl Bench {
     pub(crate) fn execute(self) -> Result<ExitCode> {
         let collective = Collective::parse(&self.collective, self.root)?;
         if collective.reduces() && !self.op.supports(self.dtype) {
-            bail!("{} is not defined for {}: it is for integers", self.op, self.dtype);
+            bail!(
+                "{} is not defined for {}: it is for integers",
+                self.op,
+                self.dtype
+            );
         }
         if let (Some(ranks), false) = (self.ranks, self.started) {
             return start_ranks(ranks.into());
@@ -118,12 +122,21 @@ impl Bench {
         }
         let mut settings = Settings::load()?;
         if let Some(transport) = &self.transport {
-            settings.set("transports", transport, Source::Flag { name: "--transport".into() })?;
+            settings.set(
+                "transports",
+                transport,
+                Source::Flag {
+                    name: "--transport".into(),
+                },
+            )?;
         }
         let launch = Launch::detect().context(
             "joining the ranks (start them with --ranks N, `ringway run`, torchrun, srun or mpirun)",
         )?;
-        let comm = Builder::default().settings(settings).launch(launch).connect()?;
+        let comm = Builder::default()
+            .settings(settings)
+            .launch(launch)
+            .connect()?;
         let measure = Measure {
             comm: &comm,
             collective,
@@ -137,7 +150,11 @@ impl Bench {
             check: self.check == 1,
         };
         let print = comm.rank() == 0;
-        let table = print && self.json.as_ref().is_none_or(|path| path.as_os_str() != "-");
+        let table = print
+            && self
+                .json
+                .as_ref()
+                .is_none_or(|path| path.as_os_str() != "-");
         if table {
             report::heading(&measure);
         }
@@ -184,7 +201,9 @@ impl Bench {
             Some(step) => size.checked_add(step.max(1)),
             None => size.max(1).checked_mul(self.factor.into()),
         };
-        Ok(std::iter::successors(Some(self.min), next).take_while(|&size| size <= self.max).collect())
+        Ok(std::iter::successors(Some(self.min), next)
+            .take_while(|&size| size <= self.max)
+            .collect())
     }
 }
 
@@ -194,5 +213,11 @@ fn start_ranks(ranks: usize) -> Result<ExitCode> {
     let mut command = vec![program.display().to_string()];
     command.extend(std::env::args().skip(1));
     command.push("--started".to_owned());
-    Job { command, ranks, prefix: false, port: None }.execute()
+    Job {
+        command,
+        ranks,
+        prefix: false,
+        port: None,
+    }
+    .execute()
 }

@@ -13,11 +13,27 @@ pub(crate) fn heading(measure: &Measure<'_>) {
         "# {} on {} ranks, {} memory, medians of the slowest rank's times",
         measure.collective,
         measure.comm.size(),
-        if measure.placement == super::Placement::Arena { "arena" } else { "user" },
+        if measure.placement == super::Placement::Arena {
+            "arena"
+        } else {
+            "user"
+        },
     );
     println!(
         "{:>10} {:>12} {:>6} {:>6} {:>6} {:>20} {:>9} {:>11} {:>11} {:>11} {:>9} {:>9} {:>7}",
-        "size", "count", "type", "redop", "path", "algorithm", "iters", "min", "time", "p99", "algbw", "busbw", "#wrong"
+        "size",
+        "count",
+        "type",
+        "redop",
+        "path",
+        "algorithm",
+        "iters",
+        "min",
+        "time",
+        "p99",
+        "algbw",
+        "busbw",
+        "#wrong"
     );
     println!(
         "{:>10} {:>12} {:>6} {:>6} {:>6} {:>20} {:>9} {:>11} {:>11} {:>11} {:>9} {:>9} {:>7}",

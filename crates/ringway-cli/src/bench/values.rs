@@ -65,7 +65,9 @@ pub(crate) fn expected(
         },
         Collective::AllGather | Collective::Gather { .. } => brought(op, ranks, i / part, i),
         Collective::AllToAll => brought(op, ranks, i / part, me * part + i % part),
-        Collective::Broadcast { root } | Collective::Scatter { root } => brought(op, ranks, root, i),
+        Collective::Broadcast { root } | Collective::Scatter { root } => {
+            brought(op, ranks, root, i)
+        }
         Collective::Barrier => 0.0,
     }
 }

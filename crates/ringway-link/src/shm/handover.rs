@@ -299,7 +299,7 @@ mod tests {
             let error = fetch(&name, &stranger, 1, short).unwrap_err();
             assert!(error.to_string().contains("refused"), "{error}");
             assert!(fetch(&name, &identity, 7, short).is_err());
-            assert_eq!(fetch(&name, &identity, 1, soon()).unwrap().len(), 3);
+            assert_eq!(fetch(&name, &identity, 1, soon()).unwrap().len(), 5);
             server.join().unwrap().unwrap();
         });
     }

@@ -196,7 +196,8 @@ fn messages_beyond_the_window_wait_and_others_pass_them() {
         });
         assert_eq!(bytes(into.memory()), pattern(500, m.into()));
     }
-    assert!(nodes[1].tcp.memory_in_use() < held);
+    // Buffers are kept for the next messages; none has been added for those that waited.
+    assert!(nodes[1].tcp.memory_in_use() <= held);
     // Credit has come back: short messages go at once again.
     for _ in 0..1000 {
         poll_all(&mut nodes);

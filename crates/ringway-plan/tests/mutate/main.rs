@@ -1,5 +1,9 @@
 //! Good schedules, spoilt: the verifier must refuse each, and say where.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, as it should")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 mod brute;
 

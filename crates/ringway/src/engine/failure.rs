@@ -99,13 +99,19 @@ impl Engine {
             .map(|(peer, _)| peer)
             .find(|&peer| self.control.has_left(peer));
         if let Some(peer) = left {
-            driver.troubles.push(Trouble::Lost(LinkError::Left { peer }));
+            driver
+                .troubles
+                .push(Trouble::Lost(LinkError::Left { peer }));
         }
     }
 
     fn tell_descriptor(&self, descriptor: &Descriptor, group: u64, number: u32) {
         let key = mismatch_key(self.world.rank, group, number);
-        let bytes: Vec<u8> = descriptor.encode().iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes: Vec<u8> = descriptor
+            .encode()
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
         if let Err(error) = self.world.store.set(&key, &bytes) {
             tracing::debug!(%error, "could not tell what this rank calls");
         }

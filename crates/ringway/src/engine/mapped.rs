@@ -27,7 +27,9 @@ impl MappedTask {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Progress::Done,
         };
-        let Some(op) = slot.as_mut() else { return Progress::Done };
+        let Some(op) = slot.as_mut() else {
+            return Progress::Done;
+        };
         match op.step() {
             Ok(Progress::Done) => {
                 *slot = None;
@@ -39,7 +41,11 @@ impl MappedTask {
             Err(error) => {
                 *slot = None;
                 drop(slot);
-                self.task.finish(Err(engine.mapped_error(&self.task.descriptor, &self.members, error)));
+                self.task.finish(Err(engine.mapped_error(
+                    &self.task.descriptor,
+                    &self.members,
+                    error,
+                )));
                 Progress::Done
             }
         }
@@ -47,7 +53,9 @@ impl MappedTask {
 
     /// Asks to be woken when the operation may move; false if it may already.
     pub(super) fn arm(&self) -> bool {
-        self.op.try_lock().is_ok_and(|slot| slot.as_ref().is_none_or(MappedOp::arm))
+        self.op
+            .try_lock()
+            .is_ok_and(|slot| slot.as_ref().is_none_or(MappedOp::arm))
     }
 
     /// Gives the operation up.
@@ -55,7 +63,11 @@ impl MappedTask {
         if let Some(op) = lock(&self.op).take() {
             let error = op.timeout(self.task.begun.elapsed());
             drop(op);
-            self.task.finish(Err(engine.mapped_error(&self.task.descriptor, &self.members, error)));
+            self.task.finish(Err(engine.mapped_error(
+                &self.task.descriptor,
+                &self.members,
+                error,
+            )));
         }
     }
 }
@@ -73,7 +85,9 @@ impl Engine {
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<MappedOp>, Error> {
         self.usable()?;
-        let op = mapped.start(call).map_err(|e| self.mapped_error(descriptor, &group.members, e))?;
+        let op = mapped
+            .start(call)
+            .map_err(|e| self.mapped_error(descriptor, &group.members, e))?;
         self.drive_mapped(op, descriptor, group.id, &group.members, timeout, stop)
     }
 
@@ -125,13 +139,19 @@ impl Engine {
         descriptor: &Descriptor,
     ) -> Result<MappedOp, Error> {
         self.usable()?;
-        mapped.start(call).map_err(|e| self.mapped_error(descriptor, &group.members, e))
+        mapped
+            .start(call)
+            .map_err(|e| self.mapped_error(descriptor, &group.members, e))
     }
 
     /// Has the worker drive an operation until somebody waits for it.
     pub(crate) fn drive_behind(self: &Arc<Self>, group: &Group, op: MappedOp, task: &Arc<Task>) {
         let op = Mutex::new(Some(op));
-        let watched = MappedTask { task: task.clone(), members: group.members.clone(), op };
+        let watched = MappedTask {
+            task: task.clone(),
+            members: group.members.clone(),
+            op,
+        };
         let watched = Arc::new(watched);
         task.set_mapped(watched.clone());
         // What can be done at once is, so that peers need not wait for the worker.
@@ -144,12 +164,21 @@ impl Engine {
     /// Runs an asynchronous operation to its end on the waiting thread, or until `stop` says so. False if the
     /// worker has it in hand.
     pub(super) fn take_over(&self, watched: &MappedTask, stop: &dyn Fn() -> bool) -> bool {
-        let Ok(mut slot) = watched.op.try_lock() else { return false };
+        let Ok(mut slot) = watched.op.try_lock() else {
+            return false;
+        };
         let Some(op) = slot.take() else { return true };
         drop(slot);
         let task = &watched.task;
         let left = task.deadline.saturating_duration_since(Instant::now());
-        match self.drive_mapped(op, &task.descriptor, task.group, &watched.members, left, stop) {
+        match self.drive_mapped(
+            op,
+            &task.descriptor,
+            task.group,
+            &watched.members,
+            left,
+            stop,
+        ) {
             Ok(None) => task.finish(Ok(())),
             Ok(unfinished) => {
                 *lock(&watched.op) = unfinished;
@@ -172,37 +201,72 @@ impl Engine {
                 format!("reach point {point} of its program")
             };
             let host = &self.world.members[peer].host;
-            format!(" (operation {}), waiting for rank {peer} on host {host} to {what}", op - 1)
+            format!(
+                " (operation {}), waiting for rank {peer} on host {host} to {what}",
+                op - 1
+            )
         };
         match error {
             MappedError::Interrupted { member, op, point } => {
-                let left = members.iter().copied().find(|&peer| self.control.has_left(peer));
+                let left = members
+                    .iter()
+                    .copied()
+                    .find(|&peer| self.control.has_left(peer));
                 let failure = match (self.control.failure(), left) {
                     (Some(failure), _) => failure,
                     (None, Some(peer)) => self.control.report(peer, Cause::Left),
                     (None, None) => self.control.report(members[member], Cause::Crashed),
                 };
-                Error::Failed { failure, context: told(waited_for(member, op, point)) }
+                Error::Failed {
+                    failure,
+                    context: told(waited_for(member, op, point)),
+                }
             }
-            MappedError::Timeout { member, op, point, waited } => {
+            MappedError::Timeout {
+                member,
+                op,
+                point,
+                waited,
+            } => {
                 let failure = match self.control.failure() {
                     Some(failure) => failure,
                     None => self.control.report(me, Cause::Timeout { limit: waited }),
                 };
-                Error::Failed { failure, context: told(waited_for(member, op, point)) }
+                Error::Failed {
+                    failure,
+                    context: told(waited_for(member, op, point)),
+                }
             }
-            MappedError::Mismatch { member, theirs, mine: _ } => {
-                let found = Descriptor::decode(theirs.0)
-                    .map_or_else(|| "another operation".to_owned(), |theirs| theirs.to_string());
-                let cause =
-                    Cause::Mismatch { other: me, expected: descriptor.to_string(), found };
+            MappedError::Mismatch {
+                member,
+                theirs,
+                mine: _,
+            } => {
+                let found = Descriptor::decode(theirs.0).map_or_else(
+                    || "another operation".to_owned(),
+                    |theirs| theirs.to_string(),
+                );
+                let cause = Cause::Mismatch {
+                    other: me,
+                    expected: descriptor.to_string(),
+                    found,
+                };
                 let failure = self.control.report(members[member], cause);
-                Error::Failed { failure, context: told(String::new()) }
+                Error::Failed {
+                    failure,
+                    context: told(String::new()),
+                }
             }
             MappedError::Corrupt { member, .. } => {
-                let cause = Cause::LinkLost { peer: me, detail: error.to_string() };
+                let cause = Cause::LinkLost {
+                    peer: me,
+                    detail: error.to_string(),
+                };
                 let failure = self.control.report(members[member], cause);
-                Error::Failed { failure, context: told(String::new()) }
+                Error::Failed {
+                    failure,
+                    context: told(String::new()),
+                }
             }
             MappedError::Arena(error) => Error::Memory(error.to_string()),
             error => Error::Argument(error.to_string()),

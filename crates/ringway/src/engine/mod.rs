@@ -30,10 +30,10 @@ use ringway_plan::{BadOverrides, Link, Machine};
 use ringway_sys::Signal;
 
 pub(crate) use driver::Driver;
+use mapped::MappedTask;
 pub(crate) use message::{MessageOp, Operands};
 pub(crate) use plans::{Call, Plans, Policy, Way};
 pub(crate) use task::{Task, lock};
-use mapped::MappedTask;
 use worker::{Watched, Worker};
 
 use crate::{Error, bootstrap::World, control::Control, settings::Settings};
@@ -76,17 +76,28 @@ impl Engine {
     ) -> Result<Arc<Self>, Error> {
         let values = settings.values();
         let overrides = values.algorithm.parse().map_err(|error: BadOverrides| {
-            Error::Argument(format!("setting algorithm ({}): {error}", settings.source("algorithm")))
+            Error::Argument(format!(
+                "setting algorithm ({}): {error}",
+                settings.source("algorithm")
+            ))
         })?;
         let machine = {
-            let intra = if host.is_some() { Link::SHARED_MEMORY } else { Link::LOOPBACK };
+            let intra = if host.is_some() {
+                Link::SHARED_MEMORY
+            } else {
+                Link::LOOPBACK
+            };
             // Until links are measured at start: 10 Gbit/s Ethernet.
             let (latency, overhead) = (Duration::from_micros(10), Duration::from_micros(5));
             let inter = Link::new(latency, overhead, 1.1e9);
             // One core's sum of two vectors out of cache.
             Machine::new(intra, inter, 8e9).with_slice_bytes(transport.slice_bytes())
         };
-        let policy = Policy { machine, overrides, ring_size: values.ring_size };
+        let policy = Policy {
+            machine,
+            overrides,
+            ring_size: values.ring_size,
+        };
         let system = |what: &str, e: &dyn std::fmt::Display| {
             Error::Memory(format!(
                 "{what} failed: {e}; raise the limit of open files (ulimit -n)"

@@ -133,12 +133,28 @@ impl Plans {
     fn prepare_new(&mut self, call: Call, request: &Request) -> Result<Prepared, Error> {
         let elements = request.check(self.rank, self.topology.ranks())?;
         let bytes = elements * call.dtype.size();
-        let algorithm =
-            call.algorithm.unwrap_or_else(|| self.algorithm(call.collective, bytes));
+        let algorithm = call
+            .algorithm
+            .unwrap_or_else(|| self.algorithm(call.collective, bytes));
         let schedule = self.schedule(call.collective, algorithm)?;
         let form = self.form;
-        let (Call { collective, dtype, op, .. }, count) = (call, elements as u64);
-        let descriptor = Descriptor { collective, dtype, op, elements: count, algorithm, form };
+        let (
+            Call {
+                collective,
+                dtype,
+                op,
+                ..
+            },
+            count,
+        ) = (call, elements as u64);
+        let descriptor = Descriptor {
+            collective,
+            dtype,
+            op,
+            elements: count,
+            algorithm,
+            form,
+        };
         let way = if self.mapped {
             let rank = self.rank;
             let compiled = self
@@ -150,7 +166,12 @@ impl Plans {
         } else {
             Way::Messages(schedule)
         };
-        Ok(Prepared { call, descriptor, elements, way })
+        Ok(Prepared {
+            call,
+            descriptor,
+            elements,
+            way,
+        })
     }
 
     /// Prepares a call in the `v` form, which is different each time.
@@ -165,10 +186,27 @@ impl Plans {
                 call.collective
             )));
         }
-        let Call { collective, dtype, op, .. } = call;
+        let Call {
+            collective,
+            dtype,
+            op,
+            ..
+        } = call;
         let form = Form::Uneven;
-        let descriptor = Descriptor { collective, dtype, op, elements: 0, algorithm, form };
-        Ok(Prepared { call, descriptor, elements, way: Way::Messages(schedule) })
+        let descriptor = Descriptor {
+            collective,
+            dtype,
+            op,
+            elements: 0,
+            algorithm,
+            form,
+        };
+        Ok(Prepared {
+            call,
+            descriptor,
+            elements,
+            way: Way::Messages(schedule),
+        })
     }
 
     /// The algorithm for a vector of `bytes`: the settings' choice, else the selector's. In mapped memory every
@@ -194,7 +232,8 @@ impl Plans {
             return Ok(verified.clone());
         }
         let verified = verify(generate(collective, algorithm, &self.topology)?)?;
-        self.schedules.insert((collective, algorithm), verified.clone());
+        self.schedules
+            .insert((collective, algorithm), verified.clone());
         Ok(verified)
     }
 
@@ -208,8 +247,15 @@ impl Plans {
         in_place: bool,
     ) -> Executor {
         let kept = self.executors.get_mut(&(prepared.call, in_place));
-        let memory = if in_place { Memory::Shared } else { Memory::Apart };
-        match kept.and_then(Vec::pop).filter(|_| prepared.descriptor.form != Form::Uneven) {
+        let memory = if in_place {
+            Memory::Shared
+        } else {
+            Memory::Apart
+        };
+        match kept
+            .and_then(Vec::pop)
+            .filter(|_| prepared.descriptor.form != Form::Uneven)
+        {
             Some(executor) => executor,
             None => Executor::new(schedule, self.rank, &layout(), slice_bytes, memory),
         }
@@ -221,6 +267,9 @@ impl Plans {
             self.executors.clear();
         }
         executor.reset();
-        self.executors.entry((call, in_place)).or_default().push(executor);
+        self.executors
+            .entry((call, in_place))
+            .or_default()
+            .push(executor);
     }
 }

@@ -46,7 +46,9 @@ impl Worker {
     pub(super) fn watch(&self, engine: &Arc<Engine>, op: Watched) {
         let mut state = lock(&self.state);
         let priority = op.task().priority;
-        let at = state.watched.partition_point(|other| other.task().priority >= priority);
+        let at = state
+            .watched
+            .partition_point(|other| other.task().priority >= priority);
         state.watched.insert(at, op);
         if !state.started {
             state.started = true;
@@ -91,7 +93,10 @@ impl Worker {
                 return true;
             }
             into.clear();
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -108,7 +113,10 @@ fn run(engine: &Engine) {
     while engine.worker.next(&mut watched) {
         let now = Instant::now();
         let failed = engine.control.failure().is_some();
-        for op in watched.iter().filter(|op| failed || now >= op.task().deadline) {
+        for op in watched
+            .iter()
+            .filter(|op| failed || now >= op.task().deadline)
+        {
             match op {
                 Watched::Mapped(op) => op.fail(engine),
                 Watched::Messages(task) => engine.fail(task, now),
@@ -138,7 +146,11 @@ fn run(engine: &Engine) {
         let idle_for = now - *idle_since.get_or_insert(now);
         if idle_for < engine.spin {
             drop(driver);
-            if engine.crowded { ringway_sys::yield_now() } else { ringway_sys::spin_hint() }
+            if engine.crowded {
+                ringway_sys::yield_now()
+            } else {
+                ringway_sys::spin_hint()
+            }
         } else if !mapped && step_back {
             engine.worker.pause(Duration::from_millis(5));
         } else {
@@ -162,7 +174,11 @@ fn sleep(
     now: Instant,
     idle_for: Duration,
 ) {
-    let deadline = watched.iter().map(|op| op.task().deadline).min().unwrap_or(now);
+    let deadline = watched
+        .iter()
+        .map(|op| op.task().deadline)
+        .min()
+        .unwrap_or(now);
     let may_sleep = watched.iter().all(|op| match op {
         Watched::Mapped(op) => op.arm(),
         Watched::Messages(_) => true,
@@ -185,8 +201,10 @@ impl Engine {
     pub(super) fn doze(&self, longest: Duration, transport: bool) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let nap = longest.min(super::LONGEST_NAP);
-        let nap =
-            Timespec { tv_sec: nap.as_secs().cast_signed(), tv_nsec: nap.subsec_nanos().into() };
+        let nap = Timespec {
+            tv_sec: nap.as_secs().cast_signed(),
+            tv_nsec: nap.subsec_nanos().into(),
+        };
         let read = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let host = self.host.as_ref().map(|host| host.bell(host.local_rank()));
         let transport = transport.then(|| self.fd.as_fd());

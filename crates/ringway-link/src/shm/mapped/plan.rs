@@ -2,8 +2,8 @@
 
 use ringway_kernels::Finish;
 use ringway_plan::{
-    DataType, ReduceOp, Verified,
-    mapped::{Base, BoundProgram, MappedProgram, Mode},
+    DataType, Layout, ReduceOp, Span, Verified,
+    mapped::{BoundProgram, MappedProgram, Mode},
 };
 
 use super::{
@@ -78,8 +78,18 @@ pub struct MappedPlan {
     pub(super) segment: usize,
     pub(super) segments: u64,
     pub(super) stream: bool,
-    /// Bytes of each member's input and output that are touched.
+    /// Bytes of each member's input and output.
     extents: Vec<[usize; 2]>,
+}
+
+/// Bytes of a member's input and output. All of it, whether or not its own program touches it: others may.
+fn extent(schedule: &Verified, rank: usize, count: usize, size: usize) -> [usize; 2] {
+    let (collective, ranks, chunks) = (schedule.collective, schedule.ranks(), schedule.chunks);
+    let program = &schedule.programs[rank];
+    let layout = Layout::even(collective, program, ranks, chunks, rank, count, size);
+    let input = collective.input_chunks(ranks, chunks, rank).len();
+    let output = collective.output_chunks(ranks, chunks, rank).len();
+    [Span::input(0, input), Span::output(0, output)].map(|span| layout.range(span).end)
 }
 
 impl MappedPlan {
@@ -95,9 +105,8 @@ impl MappedPlan {
             (compiled.arena.slots == 0 && longest > ARENA_FROM).then(|| bind(&compiled.arena));
         let ranks = u32::try_from(schedule.ranks()).unwrap_or(u32::MAX);
         let (segment, segments) = segments(&staged);
-        let widest = arena.as_ref().unwrap_or(&staged);
         let extents = (0..schedule.ranks())
-            .map(|rank| [Base::Input, Base::Output].map(|base| widest.extent(rank, base)))
+            .map(|rank| extent(schedule, rank, count, dtype.size()))
             .collect();
         Self {
             member: compiled.member,

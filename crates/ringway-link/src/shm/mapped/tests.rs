@@ -558,3 +558,24 @@ fn memory_that_is_too_short_is_refused() {
         }
     );
 }
+
+/// A member whose own program touches nothing must not pass for one whose memory is in the arena.
+#[test]
+fn members_with_memory_in_the_arena_and_without_meet() {
+    let schedule = made(Collective::Reduce { root: 1 }, Algorithm::Direct, 3);
+    for arena in [
+        [true, true, false],
+        [false, true, true],
+        [true, false, true],
+    ] {
+        let hosts = hosts(3);
+        on_all(&hosts, |rank, host| {
+            let plan = plan(&schedule, rank, 1035);
+            let manner = Manner {
+                arena: arena[rank],
+                in_place: false,
+            };
+            call(host, &schedule, rank, &plan, 1035, manner);
+        });
+    }
+}

@@ -1,4 +1,9 @@
 //! Whole transports, several in one process.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
 
 mod exchange;
 mod faults;
