@@ -170,7 +170,7 @@ impl Greeting {
     }
 
     /// How many bytes the message has that begins with `bytes`: known as soon as the prefix is complete, and
-    /// [`PREFIX`] until then. What cannot become a greeting any more is refused at its first wrong byte.
+    /// `PREFIX` until then. What cannot become a greeting any more is refused at its first wrong byte.
     ///
     /// # Errors
     /// If the bytes are of another protocol, of another version, or longer than any message.

@@ -4,7 +4,7 @@ use std::{fmt, ops::Range};
 
 use crate::schedule::{Op, Order, Rank, Space, StepRef};
 
-/// Names an action, from [`Executor::poll`] to [`Executor::handle_done`].
+/// Names an action, from [`Executor::poll`](super::Executor::poll) to [`Executor::handle_done`](super::Executor::handle_done).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActionId {
     pub(super) queue: u32,
@@ -34,7 +34,7 @@ impl Place {
 pub enum Action {
     /// `dst = src`.
     Copy {
-        /// For [`Executor::handle_done`].
+        /// For [`Executor::handle_done`](super::Executor::handle_done).
         id: ActionId,
         /// Read.
         src: Place,
@@ -43,7 +43,7 @@ pub enum Action {
     },
     /// `dst = own (op) view`, in `order`; then give the view back. Same `id` as the [`Action::View`].
     Combine {
-        /// For [`Executor::handle_done`].
+        /// For [`Executor::handle_done`](super::Executor::handle_done).
         id: ActionId,
         /// The number of the view.
         view: usize,
@@ -58,7 +58,7 @@ pub enum Action {
     },
     /// Receive a message into place.
     Recv {
-        /// For [`Executor::handle_done`], when it is there.
+        /// For [`Executor::handle_done`](super::Executor::handle_done), when it is there.
         id: ActionId,
         /// The sender.
         peer: Rank,
@@ -73,7 +73,7 @@ pub enum Action {
     },
     /// `dst = a (op) b`.
     Reduce {
-        /// For [`Executor::handle_done`].
+        /// For [`Executor::handle_done`](super::Executor::handle_done).
         id: ActionId,
         /// The first operand.
         a: Place,
@@ -86,7 +86,7 @@ pub enum Action {
     },
     /// Send a message.
     Send {
-        /// For [`Executor::handle_done`], when `src` may be reused.
+        /// For [`Executor::handle_done`](super::Executor::handle_done), when `src` may be reused.
         id: ActionId,
         /// The receiver.
         peer: Rank,
@@ -102,7 +102,7 @@ pub enum Action {
     /// Receive a message anywhere, and hold it for an [`Action::Combine`] that follows when the other operand is
     /// there.
     View {
-        /// For [`Executor::handle_done`], when it is there; the `Combine` has the same.
+        /// For [`Executor::handle_done`](super::Executor::handle_done), when it is there; the `Combine` has the same.
         id: ActionId,
         /// The sender.
         peer: Rank,
@@ -114,7 +114,7 @@ pub enum Action {
         slice: u32,
         /// Bytes.
         len: usize,
-        /// A number below [`Executor::views`] that no other view has until its `Combine` is done.
+        /// A number below [`Executor::views`](super::Executor::views) that no other view has until its `Combine` is done.
         view: usize,
     },
 }

@@ -204,20 +204,6 @@ impl BoundProgram {
         &self.waits[self.last.clone()]
     }
 
-    /// How many bytes of a rank's input or output the program touches, from their start.
-    pub fn extent(&self, rank: Rank, base: Base) -> usize {
-        let ends = self.steps.iter().flat_map(|step| {
-            let operands = self
-                .operands(&step.sources)
-                .iter()
-                .chain(self.operands(&step.destinations));
-            operands
-                .filter(|o| o.rank == rank && o.base == base)
-                .map(|o| o.offset + step.len)
-        });
-        ends.max().unwrap_or(0)
-    }
-
     /// Bytes of the longest chunk.
     pub const fn longest(&self) -> usize {
         self.longest

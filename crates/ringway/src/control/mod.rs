@@ -5,7 +5,7 @@
 //! is a failure; rank 0 tells it to all. If rank 0 fails, every rank sees that for itself. So all ranks name the same
 //! rank, within 2 s with the default settings, and know what it was doing.
 //!
-//! The state machines ([`Machine`](machine::Machine)) know neither sockets nor clocks; the thread brings them both.
+//! The state machines (`Machine`) know neither sockets nor clocks; the thread brings them both.
 
 mod activity;
 mod error;

@@ -100,7 +100,7 @@ impl Default for SlotOptions {
     }
 }
 
-/// The transport between the ranks of a host; see the [module](self).
+/// The transport between the ranks of a host.
 #[derive(Debug)]
 pub struct SlotTransport {
     host: Arc<HostSegment>,
