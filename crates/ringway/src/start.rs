@@ -67,6 +67,7 @@ impl Builder {
             Some(settings) => settings,
             None => Settings::load()?,
         };
+        settings.check()?;
         let launch = match self.launch {
             Some(launch) => launch,
             None => Launch::detect()?,
@@ -192,7 +193,8 @@ fn transport(
     host: Option<&Arc<HostSegment>>,
 ) -> Result<Box<dyn Transport>, Error> {
     let values = settings.values();
-    let memory_limit = usize::try_from(values.memory_limit).unwrap_or(usize::MAX);
+    let memory_limit = values.memory_limit.min(values.buffer_size);
+    let memory_limit = usize::try_from(memory_limit).unwrap_or(usize::MAX);
     let failed = |error: &dyn std::fmt::Display| Error::Memory(error.to_string());
     let is_local = |rank: &Rank| host.is_some_and(|host| host.local_of(*rank).is_some());
     let peers = (0..world.size()).filter(|&rank| rank != world.rank);

@@ -130,6 +130,10 @@ impl Bench {
                 },
             )?;
         }
+        tracing_subscriber::fmt()
+            .with_max_level(settings.values().log)
+            .with_writer(std::io::stderr)
+            .init();
         let launch = Launch::detect().context(
             "joining the ranks (start them with --ranks N, `ringway run`, torchrun, srun or mpirun)",
         )?;

@@ -97,6 +97,7 @@ impl Engine {
             machine,
             overrides,
             ring_size: values.ring_size,
+            flat: values.hierarchy_levels == Some(1),
         };
         let system = |what: &str, e: &dyn std::fmt::Display| {
             Error::Memory(format!(

@@ -56,6 +56,8 @@ pub(crate) struct Policy {
     pub(crate) machine: Machine,
     pub(crate) overrides: Overrides,
     pub(crate) ring_size: Option<usize>,
+    /// No hierarchy, though ranks share hosts.
+    pub(crate) flat: bool,
 }
 
 /// A group's schedules, and what waits for the next operation of its kind.
@@ -218,8 +220,15 @@ impl Plans {
         match collective {
             Collective::AllReduce if self.mapped && bytes <= ONE_SHOT_BYTES => Algorithm::OneShot,
             _ if self.mapped => Algorithm::Direct,
-            _ => choose(collective, bytes, &self.topology, &self.policy.machine).algorithm,
+            _ => self.choose(collective, bytes),
         }
+    }
+
+    fn choose(&self, collective: Collective, bytes: usize) -> Algorithm {
+        let choice = choose(collective, bytes, &self.topology, &self.policy.machine);
+        let allowed = |a: &Algorithm| !self.policy.flat || *a != Algorithm::Hierarchical;
+        let mut candidates = choice.candidates.into_iter().map(|(algorithm, _)| algorithm);
+        candidates.find(allowed).unwrap_or(choice.algorithm)
     }
 
     /// The verified schedule of an algorithm.

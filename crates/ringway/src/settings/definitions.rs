@@ -102,10 +102,10 @@ pub const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "hierarchy_levels",
         default: "auto",
-        expected: "`auto`, or a number from 1 to 3",
-        doc: "Levels of hierarchical algorithms: 1 is flat, 2 is hosts and the ranks in them, 3 is groups of \
-              hosts besides. `auto` is 2 where ranks share hosts.",
-        set: |v, text| put(&mut v.hierarchy_levels, auto(text, 1, 3)),
+        expected: "`auto`, 1 or 2",
+        doc: "Levels of hierarchical algorithms: 1 is flat, 2 is hosts and the ranks in them. `auto` is 2 where \
+              ranks share hosts.",
+        set: |v, text| put(&mut v.hierarchy_levels, auto(text, 1, 2)),
         show: |v| show_auto(v.hierarchy_levels),
     },
     Definition {
