@@ -227,7 +227,10 @@ impl Plans {
     fn choose(&self, collective: Collective, bytes: usize) -> Algorithm {
         let choice = choose(collective, bytes, &self.topology, &self.policy.machine);
         let allowed = |a: &Algorithm| !self.policy.flat || *a != Algorithm::Hierarchical;
-        let mut candidates = choice.candidates.into_iter().map(|(algorithm, _)| algorithm);
+        let mut candidates = choice
+            .candidates
+            .into_iter()
+            .map(|(algorithm, _)| algorithm);
         candidates.find(allowed).unwrap_or(choice.algorithm)
     }
 

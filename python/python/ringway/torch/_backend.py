@@ -136,6 +136,15 @@ class RingwayBackend(c10d.Backend):
             raise ArgumentError(f"the backend ringway has memory for the device cpu, and not for {device}")
         return _memory.allocate(self.communicator, torch.Size((size,)), dtype)
 
+    # What it does not have. (Asked for in C++, which asks here: an inherited property would ask for ever.)
+
+    supports_coalescing = property(lambda _: False)
+    supports_reconfigure = property(lambda _: False)
+    supports_shrinking = property(lambda _: False)
+    supports_splitting = property(lambda _: False)
+    supports_window = property(lambda _: False)
+    _supports_time_estimate = property(lambda _: False)
+
     # How calls are made.
 
     def _call(
