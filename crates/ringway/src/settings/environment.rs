@@ -16,6 +16,10 @@ pub struct Variable {
 /// The `RINGWAY_*` variables that are no settings.
 pub const LAUNCH_VARIABLES: &[Variable] = &[
     Variable {
+        name: "RINGWAY_BENCH_ARGS",
+        doc: "Flags that scripts which compare libraries add to `ringway bench`; Ringway itself does not read it.",
+    },
+    Variable {
         name: "RINGWAY_CONFIG",
         doc: "The settings file, in place of `ringway.yaml`.",
     },
