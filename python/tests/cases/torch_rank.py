@@ -1,0 +1,34 @@
+"""What the ranks of PyTorch cases begin with: joins the process group, with the backend named on the command line."""
+
+import os
+import sys
+import time
+from datetime import timedelta
+
+import ringway.torch  # noqa: F401  registers the backend
+import torch
+import torch.distributed as dist
+
+torch.set_num_threads(1)
+
+
+def join(backend="ringway", seconds=30):
+    dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
+    return dist.get_rank(), dist.get_world_size()
+
+
+def run(*checks):
+    """Runs checks and says how long each took."""
+    for check in checks:
+        began = time.perf_counter()
+        check()
+        print(f"{check.__name__}: {time.perf_counter() - began:.2f} s", flush=True)
+
+
+def leave():
+    """Ends the process before PyTorch's shutdown, which aborts now and then after DistributedDataParallel, whatever the
+    backend."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
