@@ -169,11 +169,11 @@ pub(crate) fn message(
     sends: bool,
     kind: usize,
     range: Range,
-    stream: (usize, u32),
+    peer: (usize, u32),
     timeout: f64,
     keep: Py<PyAny>,
 ) -> PyResult<Work> {
-    let (peer, tag) = stream;
+    let (peer, tag) = peer;
     let (dtype, memory, timeout) = (Kind::at(kind)?.dtype(), memory(range), Some(limit(timeout)));
     let engine = communicator.get().engine()?;
     let work = communicator.py().detach(|| match sends {

@@ -270,7 +270,8 @@ fn signs_of_life_cost_next_to_nothing() {
         .map(|(&b, a)| (b - a).as_secs_f64() / wait.as_secs_f64())
         .collect();
     println!("shares of a core: {shares:.5?}");
-    assert!(shares.iter().all(|&share| share < 0.01), "{shares:?}");
+    // Measured 0.002 to 0.014 without optimisation; a thread that polls takes a whole core's share.
+    assert!(shares.iter().all(|&share| share < 0.05), "{shares:?}");
 }
 
 /// What the thread has used of a core.

@@ -1,9 +1,26 @@
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Unpack, final
+from typing import Protocol, Unpack, final, type_check_only
 
 from typing_extensions import Buffer
 
 from ringway._types import Counts, Operation, Options, Range
+
+__all__ = [
+    "ArenaBuffer",
+    "Communicator",
+    "Start",
+    "Work",
+    "__version__",
+    "after_fork",
+    "group",
+    "init",
+    "join",
+    "kinds",
+    "message",
+    "places",
+    "run",
+    "submit",
+]
 
 __version__: str
 
@@ -187,6 +204,7 @@ def after_fork() -> None: ...
 
 # What ringway.torch is made of.
 
+@type_check_only
 class Store(Protocol):
     """Where ranks leave values for each other. Keys are written once."""
 

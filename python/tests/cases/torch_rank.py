@@ -4,6 +4,8 @@ import os
 import sys
 import time
 from datetime import timedelta
+from functools import cache
+from itertools import count
 
 import ringway.torch  # noqa: F401  registers the backend
 import torch
@@ -12,9 +14,21 @@ import torch.distributed as dist
 torch.set_num_threads(1)
 
 
+@cache
+def rendezvous():
+    """One store for all groups of the process: init_process_group alone makes one each time at the same port, and who
+    is quick then reaches the one before, which rank 0 is about to close."""
+    return next(dist.rendezvous("env://"))
+
+
+joins = count()
+
+
 def join(backend="ringway", seconds=30):
-    dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
-    return dist.get_rank(), dist.get_world_size()
+    store, me, size = rendezvous()
+    own = dist.PrefixStore(f"group {next(joins)}", store)
+    dist.init_process_group(backend, store=own, rank=me, world_size=size, timeout=timedelta(seconds=seconds))
+    return me, size
 
 
 def run(*checks):

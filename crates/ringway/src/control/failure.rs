@@ -65,6 +65,11 @@ pub enum Cause {
         /// The time that it had.
         limit: Duration,
     },
+    /// It said that it is there, and never joined the control plane; or, of rank 0, never said who has.
+    Unconnected {
+        /// The time that it had.
+        limit: Duration,
+    },
 }
 
 impl fmt::Display for Failure {
@@ -94,6 +99,7 @@ impl fmt::Display for Failure {
                 }
             }
             Cause::Timeout { limit } => write!(f, "did not end an operation within {limit:.0?}")?,
+            Cause::Unconnected { limit } => write!(f, "did not connect within {limit:.0?}")?,
         }
         if !self.operation.is_empty() {
             write!(f, "; it was in {}", self.operation)?;
@@ -136,6 +142,10 @@ impl Cause {
             Self::Timeout { .. } => {
                 "Likely another rank never made the call, or computes for longer: raise RINGWAY_TIMEOUT if that is \
                  meant"
+            }
+            Self::Unconnected { .. } => {
+                "Likely it hangs or is starved while it starts, or a firewall lets its host reach the rendezvous but \
+                 not rank 0's port: see its log, and RINGWAY_CONNECT_TIMEOUT, RINGWAY_PORT"
             }
         }
     }

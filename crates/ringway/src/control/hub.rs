@@ -308,7 +308,8 @@ impl Machine for Hub {
         if self.connect_by.is_some_and(|by| by <= now) {
             self.connect_by = None;
             if let Some(rank) = self.peers.iter().position(|p| p.state == State::Expected) {
-                self.decide(rank, Cause::Crashed, now);
+                let limit = self.timing.connect;
+                self.decide(rank, Cause::Unconnected { limit }, now);
             }
         }
         if !self.failed {

@@ -191,6 +191,10 @@ fn write_cause(body: &mut Writer, cause: &Cause) {
             body.u8(7);
             write_duration(body, *limit);
         }
+        Cause::Unconnected { limit } => {
+            body.u8(8);
+            write_duration(body, *limit);
+        }
     }
 }
 
@@ -215,6 +219,9 @@ fn read_cause(body: &mut Reader<'_>) -> Result<Cause, Malformed> {
             state: body.text(MOST_TEXT)?,
         },
         7 => Cause::Timeout {
+            limit: read_duration(body)?,
+        },
+        8 => Cause::Unconnected {
             limit: read_duration(body)?,
         },
         _ => return Err(Malformed::Wrong("a cause of an unknown kind")),
@@ -260,6 +267,7 @@ mod tests {
             }),
             (time(), text).prop_map(|(silence, state)| Cause::Silent { silence, state }),
             time().prop_map(|limit| Cause::Timeout { limit }),
+            time().prop_map(|limit| Cause::Unconnected { limit }),
         ]
     }
 

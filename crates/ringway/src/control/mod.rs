@@ -112,12 +112,13 @@ impl Control {
             thread: Some(thread),
         };
 
-        // The thread keeps the deadline, and names who is missing.
-        if control.shared.wait_ready(deadline + AGREEMENT) {
+        // Rank 0's thread keeps the deadline and names who is missing, the others' wait a little longer for its word,
+        // this one for theirs.
+        if control.shared.wait_ready(deadline + 2 * AGREEMENT) {
             return Ok(control);
         }
         let failure = control.failure().unwrap_or_else(|| {
-            let cause = Cause::Timeout {
+            let cause = Cause::Unconnected {
                 limit: timing.connect,
             };
             Arc::new(control.shared.describe_alone(0, cause))

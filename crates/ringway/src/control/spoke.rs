@@ -9,7 +9,7 @@ use std::{
 use ringway_plan::Rank;
 
 use super::{
-    Cause,
+    AGREEMENT, Cause,
     activity::Watch,
     machine::{Lateness, Machine, News, Timing, excuse},
     message::Message,
@@ -26,7 +26,7 @@ pub(super) struct Spoke {
     lateness: Lateness,
     /// More silence that is allowed rank 0, because this thread did not have its turn.
     excused: Duration,
-    /// When rank 0 must have said that all are connected; none once it has.
+    /// When rank 0 must have said that all are connected, or who is not; none once it has.
     ready_by: Option<Instant>,
     leave_by: Option<Instant>,
     finished: bool,
@@ -54,7 +54,7 @@ impl Spoke {
             heard: now,
             lateness: Lateness::default(),
             excused: Duration::ZERO,
-            ready_by: Some(now + timing.connect),
+            ready_by: Some(now + timing.connect + AGREEMENT),
             leave_by: None,
             finished: false,
             messages: VecDeque::new(),
@@ -177,7 +177,7 @@ impl Machine for Spoke {
         }
         if self.ready_by.is_some_and(|by| by <= now) {
             self.ready_by = None;
-            self.give_up_hub(Cause::Timeout {
+            self.give_up_hub(Cause::Unconnected {
                 limit: self.timing.connect,
             });
         }

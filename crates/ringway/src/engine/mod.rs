@@ -14,6 +14,7 @@ mod task;
 mod worker;
 
 use std::{
+    cell::Cell,
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -235,6 +236,12 @@ impl Engine {
         limit: Option<Instant>,
         stop: &dyn Fn() -> bool,
     ) -> Option<Result<(), Error>> {
+        // Once said it holds: it may be asked further in, and may not say it twice.
+        let stopped = Cell::new(false);
+        let stop = || {
+            stopped.set(stopped.get() || stop());
+            stopped.get()
+        };
         let mut idle_since: Option<Instant> = None;
         loop {
             if let Some(result) = task.result() {
@@ -244,7 +251,7 @@ impl Engine {
                 return None;
             }
             if let Some(mapped) = task.mapped() {
-                if !self.take_over(mapped, stop) {
+                if !self.take_over(mapped, &stop) {
                     ringway_sys::yield_now();
                 }
                 continue;
