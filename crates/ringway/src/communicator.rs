@@ -113,10 +113,10 @@ impl Communicator {
             let prepared = lock(&group.plans).prepare(&request)?;
             if let Way::Mapped(plan) = &prepared.way {
                 request.in_place(group.rank, group.size(), prepared.elements)?;
-                let call = request.mapped_call(&prepared.descriptor, plan);
+                let call = request.mapped_call(prepared.words, plan);
                 let timeout = request.timeout.unwrap_or_else(|| self.timeout());
                 let descriptor = &prepared.descriptor;
-                let op = engine.run_mapped(group, mapped, call, descriptor, timeout, stop)?;
+                let op = engine.run_mapped(group, mapped, &call, descriptor, timeout, stop)?;
                 return Ok(op.map(|op| {
                     let task = self.task(&request, prepared.descriptor, op.number() as u32, None);
                     engine.drive_behind(group, op, &task);
@@ -170,7 +170,7 @@ impl Communicator {
                     unreachable!("a group that maps its memory prepares mapped plans")
                 };
                 request.in_place(group.rank, group.size(), prepared.elements)?;
-                let call = request.mapped_call(&prepared.descriptor, plan);
+                let call = request.mapped_call(prepared.words, plan);
                 let op = self
                     .engine()
                     .start_mapped(group, mapped, call, &prepared.descriptor)?;

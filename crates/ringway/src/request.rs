@@ -244,13 +244,10 @@ impl Request {
         Ok(0)
     }
 
-    pub(crate) fn mapped_call(
-        &self,
-        descriptor: &Descriptor,
-        plan: &Arc<MappedPlan>,
-    ) -> MappedCall {
+    /// The call of an operation whose descriptor encodes as these words.
+    pub(crate) fn mapped_call(&self, words: [u64; 2], plan: &Arc<MappedPlan>) -> MappedCall {
         MappedCall {
-            descriptor: mapped::Descriptor(descriptor.encode()),
+            descriptor: mapped::Descriptor(words),
             plan: plan.clone(),
             input: self.input,
             output: self.output,

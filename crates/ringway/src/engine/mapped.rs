@@ -79,16 +79,19 @@ impl Engine {
         &self,
         group: &Group,
         mapped: &MappedGroup,
-        call: MappedCall,
+        call: &MappedCall,
         descriptor: &Descriptor,
         timeout: Duration,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<MappedOp>, Error> {
         self.usable()?;
-        let op = mapped
-            .start(call)
-            .map_err(|e| self.mapped_error(descriptor, &group.members, e))?;
-        self.drive_mapped(op, descriptor, group.id, &group.members, timeout, stop)
+        match mapped.begin(call) {
+            Ok(None) => Ok(None),
+            Ok(Some(op)) => {
+                self.drive_mapped(op, descriptor, group.id, &group.members, timeout, stop)
+            }
+            Err(error) => Err(self.mapped_error(descriptor, &group.members, error)),
+        }
     }
 
     fn drive_mapped(

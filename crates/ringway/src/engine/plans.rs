@@ -38,6 +38,8 @@ impl Call {
 pub(crate) struct Prepared {
     pub(crate) call: Call,
     pub(crate) descriptor: Descriptor,
+    /// The descriptor, encoded.
+    pub(crate) words: [u64; 2],
     pub(crate) elements: usize,
     pub(crate) way: Way,
 }
@@ -68,18 +70,24 @@ pub(crate) struct Plans {
     mapped: bool,
     form: Form,
     policy: Arc<Policy>,
-    last: Option<Arc<Prepared>>,
+    /// Calls that came last, the newest first: training loops go round a few.
+    recent: Vec<Arc<Prepared>>,
     prepared: HashMap<Call, Arc<Prepared>>,
     schedules: HashMap<(Collective, Algorithm), Verified>,
     compiled: HashMap<(Collective, Algorithm), MappedSchedule>,
     executors: HashMap<(Call, bool), Vec<Executor>>,
 }
 
+/// Calls to look through before hashing, which takes longer than a comparison or four.
+const RECENT: usize = 4;
+
 /// Calls to keep prepared. Jobs use a few dozen; one that never repeats a call must not fill memory.
 const CALLS: usize = 256;
 
-/// Vectors up to this many bytes are reduced by every rank for itself within a host: one round in place of two.
-const ONE_SHOT_BYTES: usize = 4096;
+/// Vectors are reduced by every rank for itself within a host, in one round in place of two, while all ranks' together
+/// have no more bytes. Measured: 2 ranks 0.51 us against 0.95 for 8 KiB; 4 ranks on 2 cores 4.5 us against 8.4 for 4 KiB,
+/// 11.9 against 9.0 for 8 KiB.
+const ONE_SHOT_BYTES: usize = 16 << 10;
 
 impl Plans {
     pub(crate) fn new(
@@ -99,7 +107,7 @@ impl Plans {
             mapped,
             form,
             policy,
-            last: None,
+            recent: Vec::with_capacity(RECENT),
             prepared: HashMap::new(),
             schedules: HashMap::new(),
             compiled: HashMap::new(),
@@ -114,8 +122,8 @@ impl Plans {
     /// Checks a call and prepares it, unless that was done before.
     pub(crate) fn prepare(&mut self, request: &Request) -> Result<Arc<Prepared>, Error> {
         let call = Call::of(request);
-        if let Some(last) = self.last.as_ref().filter(|last| last.call == call) {
-            return Ok(last.clone());
+        if let Some(prepared) = self.recent.iter().find(|recent| recent.call == call) {
+            return Ok(prepared.clone());
         }
         let prepared = match self.prepared.get(&call) {
             Some(prepared) => prepared.clone(),
@@ -128,7 +136,8 @@ impl Plans {
                 prepared
             }
         };
-        self.last = Some(prepared.clone());
+        self.recent.truncate(RECENT - 1);
+        self.recent.insert(0, prepared.clone());
         Ok(prepared)
     }
 
@@ -171,6 +180,7 @@ impl Plans {
         Ok(Prepared {
             call,
             descriptor,
+            words: descriptor.encode(),
             elements,
             way,
         })
@@ -206,6 +216,7 @@ impl Plans {
         Ok(Prepared {
             call,
             descriptor,
+            words: descriptor.encode(),
             elements,
             way: Way::Messages(schedule),
         })
@@ -218,7 +229,11 @@ impl Plans {
             return algorithm;
         }
         match collective {
-            Collective::AllReduce if self.mapped && bytes <= ONE_SHOT_BYTES => Algorithm::OneShot,
+            Collective::AllReduce
+                if self.mapped && bytes * self.topology.ranks() <= ONE_SHOT_BYTES =>
+            {
+                Algorithm::OneShot
+            }
             _ if self.mapped => Algorithm::Direct,
             _ => self.choose(collective, bytes),
         }

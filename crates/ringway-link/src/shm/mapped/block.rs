@@ -1,18 +1,19 @@
 //! A member's control block: what it tells the others of its group, through memory that only it writes.
 //!
 //! ```text
-//! finished  64 bytes    all operations up to this number are finished here
-//! contexts  1 KiB each  operation n has context n % CONTEXTS:
+//! finished  64 bytes       all operations up to this number are finished here
+//! contexts  64 bytes each  operation n has context n % CONTEXTS:
 //!     0  progress    n << POINT_BITS | point; stored last, so that it publishes the rest
 //!     8  descriptor  what the member calls
 //!    24  finished    as above, when the operation began
-//!    32  payload     of small operations; of others where their memory is:
+//!    32  payload     of tiny operations; of others where their memory is:
 //!    32  input       offset in the member's arena, or NOWHERE
 //!    40  output      likewise
 //!    48  staging     offset in the member's staging + 1; 0 while there is none
+//! parcels   8 KiB each     of small operations, n has parcel n % PARCELS
 //! ```
 //!
-//! So a small operation is one cache line from each member to each other: call, counter and data at once.
+//! So a tiny operation is one cache line from each member to each other: call, counter and data at once.
 
 use std::sync::Arc;
 
@@ -23,18 +24,24 @@ use crate::shm::{ArenaBlock, HostSegment};
 
 /// How many operations of a group may be in flight.
 pub(super) const CONTEXTS: usize = 16;
-/// Bytes of a context.
-const CONTEXT: usize = 1024;
+/// How many of them may be small but not tiny. Few: the lines of a parcel that comes again soon are still near.
+pub(super) const PARCELS: usize = 4;
+/// Bytes of a context, a cache line.
+const CONTEXT: usize = 64;
+/// Bytes of a parcel.
+pub(super) const PARCEL: usize = 8 << 10;
 /// Where the contexts start.
 const HEAD: usize = 64;
+/// Where the parcels start.
+const PARCELS_AT: usize = HEAD + CONTEXTS * CONTEXT;
 /// Bytes of a block.
-const BLOCK: usize = HEAD + CONTEXTS * CONTEXT;
+const BLOCK: usize = PARCELS_AT + PARCELS * PARCEL;
 
 /// Bits of a progress counter that count points; the rest number the operation.
 pub(super) const POINT_BITS: u32 = 20;
 /// An offset of memory that is not in the arena.
 pub(super) const NOWHERE: u64 = u64::MAX;
-/// Bytes of small operations that fit a context.
+/// Bytes of tiny operations, that fit a context.
 pub(super) const PAYLOAD: usize = CONTEXT - context::PAYLOAD;
 
 mod context {
@@ -118,6 +125,11 @@ impl View {
             memory,
             progress: Shared64::at(memory, context::PROGRESS),
         }
+    }
+
+    pub(super) fn parcel(&self, index: usize) -> Memory {
+        let start = PARCELS_AT + index * PARCEL;
+        self.block.slice(start..start + PARCEL)
     }
 }
 

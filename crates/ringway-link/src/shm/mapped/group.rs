@@ -10,8 +10,9 @@ use ringway_sys::Memory;
 
 use super::{
     MappedError, MappedOp, MappedPlan, Patience,
-    block::{CONTEXTS, Context, GroupBlock, POINT_BITS, View},
+    block::{CONTEXTS, Context, GroupBlock, PARCELS, POINT_BITS, View},
     inline,
+    op::Phase,
     sequence::Sequence,
     staging::Staging,
     wait::{Awaited, Waiter, Waker},
@@ -56,6 +57,7 @@ pub(super) struct Member {
     pub(super) local: usize,
     pub(super) view: View,
     contexts: Vec<Context>,
+    parcels: [Memory; PARCELS],
 }
 
 impl MappedGroup {
@@ -78,10 +80,12 @@ impl MappedGroup {
                     false => return None,
                 };
                 let contexts = (0..CONTEXTS).map(|index| view.context(index)).collect();
+                let parcels = std::array::from_fn(|index| view.parcel(index));
                 Some(Member {
                     local,
                     view,
                     contexts,
+                    parcels,
                 })
             })
             .collect::<Option<Vec<_>>>()?;
@@ -111,7 +115,26 @@ impl MappedGroup {
 
     /// Starts an operation: the next one of the group. Nothing waits; the operation moves when it is stepped or run.
     pub fn start(&self, call: MappedCall) -> Result<MappedOp, MappedError> {
-        MappedOp::new(Arc::clone(&self.0), call)
+        call.check(&self.0)?;
+        let number = self.0.sequence.next();
+        Ok(MappedOp::new(self.0.clone(), call, number, Phase::Enter))
+    }
+
+    /// Starts an operation, and carries it out if it is small and the others come within a moment: then `None`. What
+    /// is returned is to be run or stepped.
+    #[inline]
+    pub fn begin(&self, call: &MappedCall) -> Result<Option<MappedOp>, MappedError> {
+        call.check(&self.0)?;
+        let number = self.0.sequence.next();
+        let phase = match &call.plan.inline {
+            None => Phase::Enter,
+            Some(plan) => match inline::try_run(&self.0, call, plan, number)? {
+                None => return Ok(None),
+                Some(phase) => phase,
+            },
+        };
+        let op = MappedOp::new(self.0.clone(), call.clone(), number, phase);
+        Ok(Some(op))
     }
 
     /// Starts an operation and carries it out on this thread: spins, yields, then sleeps while there is nothing to do.
@@ -122,10 +145,9 @@ impl MappedGroup {
         deadline: Instant,
         interrupt: &dyn Fn() -> bool,
     ) -> Result<(), MappedError> {
-        call.check(&self.0)?;
-        match &call.plan.inline {
-            Some(plan) => inline::run(&self.0, call, plan, deadline, interrupt),
-            None => self.start(call.clone())?.run(deadline, interrupt),
+        match self.begin(call)? {
+            None => Ok(()),
+            Some(mut op) => op.run(deadline, interrupt),
         }
     }
 }
@@ -183,15 +205,21 @@ impl Member {
     pub(super) fn context(&self, op: u64) -> &Context {
         &self.contexts[op as usize % CONTEXTS]
     }
+
+    #[inline]
+    pub(super) fn parcel(&self, op: u64) -> Memory {
+        self.parcels[op as usize % PARCELS]
+    }
 }
 
 impl Inner {
-    /// What to wait for before the context of `op` is free, if anything.
+    /// What to wait for, if anything, before the context of `op` is free, and if it `has_parcel`, its parcel.
     #[inline]
-    pub(super) fn context_taken(&self, op: u64) -> Option<Awaited> {
-        while let Some(member) = self.sequence.holder(op) {
+    pub(super) fn context_taken(&self, op: u64, has_parcel: bool) -> Option<Awaited> {
+        // Parcels come again sooner.
+        let target = op.saturating_sub(if has_parcel { PARCELS } else { CONTEXTS } as u64);
+        while let Some(member) = self.sequence.behind(target) {
             let word = self.members[member].view.finished();
-            let target = Sequence::before(op);
             let finished = word.load();
             if finished < target {
                 return Some(Awaited {

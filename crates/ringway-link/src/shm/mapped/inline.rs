@@ -1,30 +1,33 @@
 //! Small operations, whose data travels beside the counters: what counts is every nanosecond.
 
-use std::time::Instant;
-
 use ringway_kernels::{Finish, Stores};
 use ringway_plan::mapped::{Base, BoundOperand, BoundProgram, Walk};
 use ringway_sys::Memory;
 
 use super::{
     MappedCall, MappedError, MappedPlan,
-    block::POINT_BITS,
+    block::{PARCEL, PAYLOAD, POINT_BITS},
     execute,
     group::Inner,
-    wait::{Awaited, Waiter, spin},
+    op::Phase,
+    wait::spin,
 };
 
 /// The steps of a small operation: first those that show, then, once all members have called, the rest.
 #[derive(Clone, Debug)]
 pub(super) struct InlinePlan {
+    /// Whether the data takes a parcel; otherwise it fits the context.
+    pub(super) has_parcel: bool,
     shows: Vec<usize>,
     steps: Vec<usize>,
 }
 
 impl InlinePlan {
-    /// Of a program that can show all its staging at once.
-    pub(super) fn new(program: &BoundProgram) -> Self {
+    /// Of a program that can show all its staging at once; none if that is too much.
+    pub(super) fn new(program: &BoundProgram) -> Option<Self> {
+        let bytes = program.shown_bytes().filter(|&bytes| bytes <= PARCEL)?;
         let mut plan = Self {
+            has_parcel: bytes > PAYLOAD,
             shows: Vec::new(),
             steps: Vec::new(),
         };
@@ -42,53 +45,35 @@ impl InlinePlan {
             }
             walk.advance(program);
         }
-        plan
+        Some(plan)
     }
 }
 
-/// Carries out an operation.
-pub(super) fn run(
+/// Carries out an operation if all that it needs comes within a moment. Else returns where it stands, for
+/// [`super::MappedOp`] to go on from.
+#[inline]
+pub(super) fn try_run(
     group: &Inner,
     call: &MappedCall,
     plan: &InlinePlan,
-    deadline: Instant,
-    interrupt: &dyn Fn() -> bool,
-) -> Result<(), MappedError> {
-    let op = group.sequence.next();
-    while let Some(awaited) = group.context_taken(op) {
-        wait(group, &awaited, op, deadline, interrupt)?;
+    op: u64,
+) -> Result<Option<Phase>, MappedError> {
+    if group.context_taken(op, plan.has_parcel).is_some() {
+        return Ok(Some(Phase::Enter));
     }
     show(group, call, plan, op);
     let members = group.members.len();
     for ahead in 1..members {
         let member = (group.me + ahead) % members;
         let word = group.members[member].context(op).progress();
-        let awaited = Awaited {
-            member,
-            word,
-            target: op << POINT_BITS,
-        };
-        if !spin(group.patience.spins, || word.load() >= awaited.target) {
-            wait(group, &awaited, op, deadline, interrupt)?;
+        if !spin(group.patience.spins, || word.load() >= op << POINT_BITS) {
+            return Ok(Some(Phase::Meet(0)));
         }
         hear(group, call, member, op)?;
     }
     work(group, call, plan, op);
     group.finish(op);
-    Ok(())
-}
-
-#[cold]
-fn wait(
-    group: &Inner,
-    awaited: &Awaited,
-    op: u64,
-    deadline: Instant,
-    interrupt: &dyn Fn() -> bool,
-) -> Result<(), MappedError> {
-    let mut waiter = Waiter::new(&group.segment, group.patience);
-    while !group.pause(&mut waiter, awaited, op, deadline, interrupt)? {}
-    Ok(())
+    Ok(None)
 }
 
 /// Tells the others what this member calls, with all that they need of it.
@@ -96,7 +81,7 @@ fn wait(
 pub(super) fn show(group: &Inner, call: &MappedCall, plan: &InlinePlan, op: u64) {
     let context = group.members[group.me].context(op);
     for &index in &plan.shows {
-        do_step(group, call, op, index);
+        do_step(group, call, op, plan.has_parcel, index);
     }
     context.describe(call.descriptor, group.sequence.finished());
     context.progress().store(op << POINT_BITS);
@@ -128,11 +113,11 @@ pub(super) fn hear(
 #[inline]
 pub(super) fn work(group: &Inner, call: &MappedCall, plan: &InlinePlan, op: u64) {
     for &index in &plan.steps {
-        do_step(group, call, op, index);
+        do_step(group, call, op, plan.has_parcel, index);
     }
 }
 
-fn do_step(group: &Inner, call: &MappedCall, op: u64, index: usize) {
+fn do_step(group: &Inner, call: &MappedCall, op: u64, has_parcel: bool, index: usize) {
     let plan: &MappedPlan = &call.plan;
     let program = &plan.staged;
     let step = program.step(index);
@@ -143,7 +128,12 @@ fn do_step(group: &Inner, call: &MappedCall, op: u64, index: usize) {
             Base::Staging => {
                 let shown = program.shown(operand.rank).unwrap_or(&[]);
                 let start = shown.get(operand.offset).copied().unwrap_or(usize::MAX);
-                (group.members[operand.rank].context(op).payload(), start)
+                let member = &group.members[operand.rank];
+                let payload = match has_parcel {
+                    true => member.parcel(op),
+                    false => member.context(op).payload(),
+                };
+                (payload, start)
             }
         };
         memory.slice(start..start + step.len)
@@ -153,20 +143,22 @@ fn do_step(group: &Inner, call: &MappedCall, op: u64, index: usize) {
     } else {
         Finish::None
     };
-    execute::with_memory(
-        program.operands(&step.sources).iter().map(place),
-        |sources| {
-            execute::with_memory(
-                program.operands(&step.destinations).iter().map(place),
-                |to| match *sources {
-                    [source] if finish == Finish::None => {
-                        to.iter()
-                            .filter(|&&to| to != source)
-                            .for_each(|to| to.copy_from(source));
-                    }
-                    _ => Memory::combine(plan.dtype, plan.op, to, sources, finish, Stores::Cached),
-                },
-            );
-        },
-    );
+    let sources = program.operands(&step.sources);
+    let destinations = program.operands(&step.destinations);
+    match (sources, destinations) {
+        ([source], _) if finish == Finish::None => {
+            let source = place(source);
+            for to in destinations.iter().map(place).filter(|&to| to != source) {
+                to.copy_from(source);
+            }
+        }
+        ([a, b], [to]) if finish == Finish::None => {
+            Memory::reduce(plan.dtype, plan.op, place(to), place(a), place(b));
+        }
+        _ => execute::with_memory(sources.iter().map(place), |sources| {
+            execute::with_memory(destinations.iter().map(place), |to| {
+                Memory::combine(plan.dtype, plan.op, to, sources, finish, Stores::Cached);
+            });
+        }),
+    }
 }

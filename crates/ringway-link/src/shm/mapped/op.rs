@@ -73,7 +73,7 @@ pub(super) struct Peer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// Waits for its context to be free, then tells the others what is called.
     Enter,
     /// Hears what each member calls, from this one on.
@@ -96,15 +96,15 @@ enum Way {
 }
 
 impl MappedOp {
-    pub(super) fn new(group: Arc<Inner>, call: MappedCall) -> Result<Self, MappedError> {
-        call.check(&group)?;
+    /// The operation with this number of its group, as far as it is. The call has been checked.
+    pub(super) fn new(group: Arc<Inner>, call: MappedCall, number: u64, phase: Phase) -> Self {
         let me = group.me;
         let mut peers = vec![Peer::NOTHING; group.members.len()];
         (peers[me].input, peers[me].output) = (call.input, call.output);
         let plan = &call.plan;
         let state = State {
-            number: group.sequence.next(),
-            phase: Phase::Enter,
+            number,
+            phase,
             way: if plan.inline.is_some() {
                 Way::Inline
             } else {
@@ -121,7 +121,7 @@ impl MappedOp {
                 target: 0,
             },
         };
-        Ok(Self { group, call, state })
+        Self { group, call, state }
     }
 
     /// Moves what can be moved, up to some hundred KiB, without waiting.
@@ -215,12 +215,14 @@ impl State {
     }
 
     fn enter(&mut self, group: &Inner, call: &MappedCall) -> Result<bool, MappedError> {
-        if let Some(awaited) = group.context_taken(self.number) {
+        let inline = call.plan.inline.as_ref();
+        let has_parcel = inline.is_some_and(|plan| plan.has_parcel);
+        if let Some(awaited) = group.context_taken(self.number, has_parcel) {
             self.awaited = awaited;
             return Ok(false);
         }
         self.phase = Phase::Meet(0);
-        if let Some(plan) = &call.plan.inline {
+        if let Some(plan) = inline {
             inline::show(group, call, plan, self.number);
             return Ok(true);
         }

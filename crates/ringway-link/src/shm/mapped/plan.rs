@@ -6,10 +6,7 @@ use ringway_plan::{
     mapped::{BoundProgram, MappedProgram, Mode},
 };
 
-use super::{
-    block::{PAYLOAD, POINT_BITS},
-    inline::InlinePlan,
-};
+use super::{block::POINT_BITS, inline::InlinePlan};
 
 /// Bytes of staging that an operation takes at most, unless a single line for each slot is more: it should
 /// stay in the second-level cache of the rank that fills it and not crowd out the rest.
@@ -72,7 +69,7 @@ pub struct MappedPlan {
     pub(super) staged: BoundProgram,
     /// `None` where the arena does not pay.
     pub(super) arena: Option<BoundProgram>,
-    /// If data travels in the contexts.
+    /// If data travels in contexts or parcels.
     pub(super) inline: Option<InlinePlan>,
     /// Bytes of a segment of staging.
     pub(super) segment: usize,
@@ -114,10 +111,7 @@ impl MappedPlan {
             dtype,
             op,
             finish: Finish::of(op, ranks),
-            inline: staged
-                .shown_bytes()
-                .is_some_and(|bytes| bytes <= PAYLOAD)
-                .then(|| InlinePlan::new(&staged)),
+            inline: InlinePlan::new(&staged),
             staged,
             arena,
             segment,

@@ -10,10 +10,8 @@ use std::{
 
 use ringway_sys::Shared64;
 
-use super::block::CONTEXTS;
-
-/// Numbers operations from 1 and says when a context is free again: once every member has finished the operation
-/// that had it before. Any thread may use it; the common case takes no lock.
+/// Numbers operations from 1 and says when what an operation has in the blocks is free again: once every member has
+/// finished it. Any thread may use it; the common case takes no lock.
 pub(super) struct Sequence {
     started: AtomicU64,
     /// In this member's block: all up to this one are finished here.
@@ -48,20 +46,12 @@ impl Sequence {
         self.finished.load()
     }
 
-    /// The operation that had the context of `op` before; 0 if there was none.
+    /// The first member, if any, of which it is not known that it has finished all operations up to `op`.
     #[inline]
-    pub(super) const fn before(op: u64) -> u64 {
-        op.saturating_sub(CONTEXTS as u64)
-    }
-
-    /// The first member, if any, of which it is not known that it has finished the operation that had the context of
-    /// `op` before.
-    #[inline]
-    pub(super) fn holder(&self, op: u64) -> Option<usize> {
-        let before = Self::before(op);
+    pub(super) fn behind(&self, op: u64) -> Option<usize> {
         self.known
             .iter()
-            .position(|known| known.load(Ordering::Relaxed) < before)
+            .position(|known| known.load(Ordering::Relaxed) < op)
     }
 
     /// All operations up to `finished` are finished at `member`.
