@@ -110,13 +110,19 @@ impl Communicator {
         if request.parts.is_none()
             && let Some(mapped) = &group.mapped
         {
-            let prepared = lock(&group.plans).prepare(&request)?;
+            let mut plans = lock(&group.plans);
+            let prepared = plans.prepare(&request)?;
             if let Way::Mapped(plan) = &prepared.way {
                 request.in_place(group.rank, group.size(), prepared.elements)?;
                 let call = request.mapped_call(prepared.words, plan);
+                // With the plans in hand, as this takes a moment at most.
+                let op = engine.begin_mapped(group, mapped, &call, &prepared.descriptor)?;
+                let Some(op) = op else { return Ok(None) };
+                let prepared = prepared.clone();
+                drop(plans);
                 let timeout = request.timeout.unwrap_or_else(|| self.timeout());
-                let descriptor = &prepared.descriptor;
-                let op = engine.run_mapped(group, mapped, &call, descriptor, timeout, stop)?;
+                let (descriptor, members) = (&prepared.descriptor, &group.members);
+                let op = engine.drive_mapped(op, descriptor, group.id, members, timeout, stop)?;
                 return Ok(op.map(|op| {
                     let task = self.task(&request, prepared.descriptor, op.number() as u32, None);
                     engine.drive_behind(group, op, &task);
@@ -165,7 +171,7 @@ impl Communicator {
         let group = &self.group;
         let task = match &group.mapped {
             Some(mapped) if request.parts.is_none() => {
-                let prepared = lock(&group.plans).prepare(request)?;
+                let prepared = lock(&group.plans).prepare(request)?.clone();
                 let Way::Mapped(plan) = &prepared.way else {
                     unreachable!("a group that maps its memory prepares mapped plans")
                 };
@@ -226,7 +232,7 @@ impl Communicator {
         let mut plans = lock(&group.plans);
         let prepared = match request.parts {
             Some(_) => Arc::new(plans.prepare_uneven(request)?),
-            None => plans.prepare(request)?,
+            None => plans.prepare(request)?.clone(),
         };
         let Way::Messages(schedule) = &prepared.way else {
             unreachable!("without mapped memory, and in the v form, plans are over messages")

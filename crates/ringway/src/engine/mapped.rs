@@ -73,28 +73,23 @@ impl MappedTask {
 }
 
 impl Engine {
-    /// Runs an operation on this thread, until it is done or `stop` says so: then it is given back.
+    /// Starts an operation on this thread; one that is small and whose members are all there is carried out: `None`.
     #[inline]
-    pub(crate) fn run_mapped(
+    pub(crate) fn begin_mapped(
         &self,
         group: &Group,
         mapped: &MappedGroup,
         call: &MappedCall,
         descriptor: &Descriptor,
-        timeout: Duration,
-        stop: &dyn Fn() -> bool,
     ) -> Result<Option<MappedOp>, Error> {
         self.usable()?;
-        match mapped.begin(call) {
-            Ok(None) => Ok(None),
-            Ok(Some(op)) => {
-                self.drive_mapped(op, descriptor, group.id, &group.members, timeout, stop)
-            }
-            Err(error) => Err(self.mapped_error(descriptor, &group.members, error)),
-        }
+        mapped
+            .begin(call)
+            .map_err(|error| self.mapped_error(descriptor, &group.members, error))
     }
 
-    fn drive_mapped(
+    /// Runs an operation on this thread, until it is done or `stop` says so: then it is given back.
+    pub(crate) fn drive_mapped(
         &self,
         mut op: MappedOp,
         descriptor: &Descriptor,

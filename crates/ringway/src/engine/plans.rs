@@ -120,10 +120,10 @@ impl Plans {
     }
 
     /// Checks a call and prepares it, unless that was done before.
-    pub(crate) fn prepare(&mut self, request: &Request) -> Result<Arc<Prepared>, Error> {
+    pub(crate) fn prepare(&mut self, request: &Request) -> Result<&Arc<Prepared>, Error> {
         let call = Call::of(request);
-        if let Some(prepared) = self.recent.iter().find(|recent| recent.call == call) {
-            return Ok(prepared.clone());
+        if let Some(at) = self.recent.iter().position(|recent| recent.call == call) {
+            return Ok(&self.recent[at]);
         }
         let prepared = match self.prepared.get(&call) {
             Some(prepared) => prepared.clone(),
@@ -137,8 +137,8 @@ impl Plans {
             }
         };
         self.recent.truncate(RECENT - 1);
-        self.recent.insert(0, prepared.clone());
-        Ok(prepared)
+        self.recent.insert(0, prepared);
+        Ok(&self.recent[0])
     }
 
     fn prepare_new(&mut self, call: Call, request: &Request) -> Result<Prepared, Error> {
