@@ -106,12 +106,9 @@ impl Measure<'_> {
             }
         }
         let request = self.request(&buffers);
-        let mut each = f64::INFINITY;
-        for _ in 0..self.warmup.max(3) {
-            each = each.min(self.iteration(&request)?);
-        }
+        let each = self.warm_up(&request)?;
         let mut wanted = [match self.seconds {
-            Some(seconds) => (seconds * 1e6 / each).clamp(5.0, 5000.0) as u64,
+            Some(seconds) => (seconds / each).clamp(5.0, 5000.0) as u64,
             None => self.iterations.into(),
         }];
         comm.broadcast(&mut wanted, 0)?;
@@ -135,6 +132,26 @@ impl Measure<'_> {
             times,
             wrong,
         })
+    }
+
+    /// Runs the operation as often as asked, and where a time is given for at least a tenth of it: processes that
+    /// have just started disturb each other. Returns the mean in seconds, its barrier included.
+    fn warm_up(&self, request: &Request) -> Result<f64> {
+        let least = self.seconds.unwrap_or(0.0) / 10.0;
+        let mut done = 0;
+        let began = Instant::now();
+        loop {
+            for _ in 0..self.warmup.max(3) {
+                self.iteration(request)?;
+                done += 1;
+            }
+            let spent = began.elapsed().as_secs_f64();
+            let mut enough = [u8::from(spent >= least)];
+            self.comm.broadcast(&mut enough, 0)?;
+            if enough != [0] {
+                return Ok(spent / f64::from(done));
+            }
+        }
     }
 
     /// Microseconds of one operation after a barrier.
