@@ -3,6 +3,9 @@
 /// Hosts that a list may have, at most: what has more is not a list of hosts but a mistake or an attack.
 const MOST: usize = 1 << 16;
 
+/// Bytes of a host's name, at most.
+const LONGEST: usize = 255;
+
 /// The hosts of a list, in its order. A name may have several brackets: `rack[1-2]node[1-8]`.
 ///
 /// # Errors
@@ -21,6 +24,10 @@ pub fn expand_hostlist(text: &str) -> Result<Vec<String>, String> {
             if names.len() * parts.len() + hosts.len() > MOST {
                 return Err(format!("it has more than {MOST} hosts"));
             }
+            // Before it is multiplied: a long prefix times many numbers is more memory than there is.
+            if open > LONGEST || names.iter().any(|name| name.len() > LONGEST) {
+                return Err(too_long());
+            }
             names = names
                 .iter()
                 .flat_map(|name| {
@@ -31,6 +38,9 @@ pub fn expand_hostlist(text: &str) -> Result<Vec<String>, String> {
                 })
                 .collect();
             rest = &rest[close + 1..];
+        }
+        if rest.len() > LONGEST {
+            return Err(too_long());
         }
         names.iter_mut().for_each(|name| name.push_str(rest));
         if let Some(bad) = names.iter().find(|name| !is_host(name)) {
@@ -70,6 +80,10 @@ fn unbalanced() -> String {
     "its brackets do not match".to_owned()
 }
 
+fn too_long() -> String {
+    format!("a name in it has more than {LONGEST} bytes")
+}
+
 /// `01-03,7` to `01`, `02`, `03`, `7`: with as many digits as the first of the range has.
 fn numbers(text: &str) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
@@ -97,7 +111,7 @@ fn numbers(text: &str) -> Result<Vec<String>, String> {
 
 fn is_host(name: &str) -> bool {
     let of_host = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b':');
-    !name.is_empty() && name.len() <= 255 && name.bytes().all(of_host)
+    !name.is_empty() && name.len() <= LONGEST && name.bytes().all(of_host)
 }
 
 #[cfg(test)]
@@ -153,6 +167,14 @@ mod tests {
             "n[99999999999999999999]",
         ] {
             assert!(expand_hostlist(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_refused_before_it_is_multiplied() {
+        let long = "a".repeat(1 << 20);
+        for text in [format!("{long}[1-60000]"), format!("a[1-60000]{long}")] {
+            assert!(expand_hostlist(&text).unwrap_err().contains("255"));
         }
     }
 
