@@ -333,7 +333,7 @@ impl Descriptor {
     pub fn decode([names, elements]: [u64; 2]) -> Option<Self> {
         let place = |shift: u32| (names >> shift & 0xff) as usize;
         let root = usize::try_from(names >> 40).ok()?;
-        Some(Self {
+        let read = Self {
             collective: *Collective::all(root).get(place(0))?,
             dtype: *DataType::ALL.get(place(8))?,
             op: match place(16) as u64 {
@@ -343,7 +343,9 @@ impl Descriptor {
             algorithm: *Algorithm::ALL.get(place(24))?,
             form: *[Form::Even, Form::Pair, Form::Uneven].get(place(32))?,
             elements,
-        })
+        };
+        // No other words say the same: a root where there is none, say.
+        (read.encode() == [names, elements]).then_some(read)
     }
 
     /// 32 bits that differ, but for one chance in 2^32, where descriptors differ.
@@ -446,5 +448,12 @@ mod tests {
         let other = Descriptor { elements: 1, ..d };
         assert_ne!(d.fingerprint(), other.fingerprint());
         assert_eq!(Descriptor::decode([u64::MAX; 2]), None);
+        // An all_reduce has no root.
+        let rooted = Descriptor {
+            collective: Collective::AllReduce,
+            ..d
+        };
+        let [names, elements] = rooted.encode();
+        assert_eq!(Descriptor::decode([names | 1 << 40, elements]), None);
     }
 }
