@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(50);
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// The command as one would type it: the program without its directory.
-fn shown(command: &Command) -> String {
+pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());
     let mut words = vec![name.to_string_lossy().into_owned()];
@@ -65,11 +65,14 @@ pub(crate) struct Finished {
     pub(crate) failure: Option<String>,
 }
 
-/// Runs to the end or to the deadline, when it and its descendants are killed. Output is passed on
-/// line by line and kept.
-pub(crate) fn watch(mut command: Command, deadline: Instant) -> Result<Finished> {
+/// Runs to the end or to the deadline, when it and its descendants are killed. Output is kept, and
+/// passed on line by line to `echo`.
+pub(crate) fn watch(
+    mut command: Command,
+    deadline: Instant,
+    echo: &mut dyn FnMut(&str),
+) -> Result<Finished> {
     let name = shown(&command);
-    println!("$ {name}");
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     command
         .stdin(Stdio::null())
@@ -80,7 +83,7 @@ pub(crate) fn watch(mut command: Command, deadline: Instant) -> Result<Finished>
         .with_context(|| format!("cannot start `{name}`"))?;
     drop(command); // and with it our writing end of the pipe, so that the end of output is seen
 
-    let (text, killed) = pass_on(&mut child, reader, deadline)?;
+    let (text, killed) = pass_on(&mut child, reader, deadline, echo)?;
     let status = reap(&mut child, deadline)?;
     let failure = match status {
         _ if killed => Some(format!("`{name}` was killed at its deadline")),
@@ -93,8 +96,13 @@ pub(crate) fn watch(mut command: Command, deadline: Instant) -> Result<Finished>
     Ok(Finished { text, failure })
 }
 
-/// Prints and keeps the output until it ends; true if the deadline came first.
-fn pass_on(child: &mut Child, reader: PipeReader, deadline: Instant) -> Result<(String, bool)> {
+/// Passes on and keeps the output until it ends; true if the deadline came first.
+fn pass_on(
+    child: &mut Child,
+    reader: PipeReader,
+    deadline: Instant,
+    echo: &mut dyn FnMut(&str),
+) -> Result<(String, bool)> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
@@ -111,7 +119,7 @@ fn pass_on(child: &mut Child, reader: PipeReader, deadline: Instant) -> Result<(
     loop {
         match lines.recv_timeout(POLL) {
             Ok(line) => {
-                println!("{line}");
+                echo(&line);
                 text.push_str(&line);
                 text.push('\n');
             }
@@ -199,10 +207,15 @@ mod tests {
     #[test]
     fn output_of_both_streams_and_the_status_are_kept() {
         let deadline = Instant::now() + Duration::from_secs(20);
-        let done = watch(sh("echo one; echo two >&2; exit 3"), deadline).unwrap();
+        let done = watch(sh("echo one; echo two >&2; exit 3"), deadline, &mut |_| {}).unwrap();
         assert_eq!(done.text, "one\ntwo\n");
         assert!(done.failure.unwrap().contains("exit status: 3"));
-        assert!(watch(sh("true"), deadline).unwrap().failure.is_none());
+        assert!(
+            watch(sh("true"), deadline, &mut |_| {})
+                .unwrap()
+                .failure
+                .is_none()
+        );
     }
 
     #[test]
@@ -211,6 +224,7 @@ mod tests {
         let done = watch(
             sh("sleep 77 & echo $!; wait"),
             start + Duration::from_millis(300),
+            &mut |_| {},
         )
         .unwrap();
         assert!(done.failure.unwrap().contains("deadline"));
@@ -233,6 +247,7 @@ mod tests {
         let done = watch(
             sh("sleep 9 & echo started"),
             start + Duration::from_secs(60),
+            &mut |_| {},
         )
         .unwrap();
         assert_eq!(done.text, "started\n");

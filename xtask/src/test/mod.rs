@@ -4,6 +4,7 @@
 //! report them; a stage without tests of its own (a linter, a build) counts as one.
 
 mod count;
+mod failures;
 mod rust;
 mod slow;
 mod stage;
@@ -15,7 +16,7 @@ use anyhow::{Result, bail};
 
 use crate::{demo, python, repo};
 use count::Counts;
-use stage::{Runner, Stage, State, Verdict};
+use stage::{Report, Runner, Stage, State, Verdict};
 
 /// All stages together end before this, whatever hangs.
 const BUDGET: Duration = Duration::from_secs(55 * 60);
@@ -35,6 +36,21 @@ const STAGES: [Stage; 13] = [
     Stage::new("loom", &[], 10, slow::loom),
     Stage::new("fuzz", &[], 10, slow::fuzz),
 ];
+
+const NEXTEST: Report = Report {
+    counts: count::nextest,
+    failures: failures::nextest,
+};
+
+const LIBTEST: Report = Report {
+    counts: count::libtest,
+    failures: failures::libtest,
+};
+
+const PYTEST: Report = Report {
+    counts: count::pytest,
+    failures: failures::pytest,
+};
 
 /// The stages' names, in their order.
 pub(crate) fn stages() -> [&'static str; STAGES.len()] {
@@ -58,6 +74,12 @@ pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
     );
     for verdict in &verdicts {
         println!("  {verdict}");
+    }
+    for verdict in verdicts.iter().filter(|v| !v.failures.is_empty()) {
+        println!("failed in {}:", verdict.name());
+        for name in &verdict.failures {
+            println!("  {name}");
+        }
     }
     let sum = verdicts
         .iter()
@@ -106,7 +128,7 @@ fn pytest(runner: &Runner) -> Result<Counts> {
     pytest
         .args(["-q", "-ra", "--color=no"])
         .current_dir(repo::root().join("python"));
-    runner.count(pytest, count::pytest)
+    runner.count(pytest, &PYTEST)
 }
 
 /// The demo's training over Ringway: the path from a user's script down to the transports.

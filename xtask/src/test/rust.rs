@@ -3,8 +3,9 @@
 
 use anyhow::Result;
 
-use super::count::{self, Counts};
+use super::count::Counts;
 use super::stage::Runner;
+use super::{LIBTEST, NEXTEST};
 use crate::repo;
 
 pub(super) fn format(runner: &Runner) -> Result<Counts> {
@@ -37,7 +38,7 @@ pub(super) fn tests(runner: &Runner) -> Result<Counts> {
         "--final-status-level",
         "fail",
     ]);
-    runner.count(nextest, count::nextest)
+    runner.count(nextest, &NEXTEST)
 }
 
 pub(super) fn doctests(runner: &Runner) -> Result<Counts> {
@@ -49,7 +50,7 @@ pub(super) fn doctests(runner: &Runner) -> Result<Counts> {
         "ringway-python",
         "--no-fail-fast",
     ]);
-    runner.count(test, count::libtest)
+    runner.count(test, &LIBTEST)
 }
 
 pub(super) fn documentation(runner: &Runner) -> Result<Counts> {

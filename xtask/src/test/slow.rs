@@ -6,12 +6,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::count::{self, Counts};
+use super::NEXTEST;
+use super::count::Counts;
 use super::stage::Runner;
 use crate::{process, repo};
 
-/// How long each fuzz target runs.
-const FUZZ_SECONDS: u32 = 10;
+/// How long all fuzz targets together run.
+const FUZZ_SECONDS: usize = 120;
 
 /// What `cargo fuzz` passes to rustc, without a sanitizer: the parsers are safe Rust, and so stable
 /// Rust will do.
@@ -47,7 +48,7 @@ pub(super) fn loom(runner: &Runner) -> Result<Counts> {
         .arg("--target-dir")
         .arg(repo::target().join("loom"))
         .env("RUSTFLAGS", "--cfg loom");
-    runner.count(nextest, count::nextest)
+    runner.count(nextest, &NEXTEST)
 }
 
 fn crates_with_loom() -> Result<Vec<String>> {
@@ -91,12 +92,18 @@ pub(super) fn fuzz(runner: &Runner) -> Result<Counts> {
     runner.check(build)?;
 
     let mut counts = Counts::default();
-    for name in fuzz_targets(&dir)? {
+    let targets = fuzz_targets(&dir)?;
+    let seconds = (FUZZ_SECONDS / targets.len().max(1)).max(1);
+    for name in targets {
         let binary = target.join(&triple).join("release").join(&name);
-        match smoke(runner, &dir, &binary, &name) {
-            Ok(one) => counts = counts + one,
+        match smoke(runner, &dir, &binary, &name, seconds) {
+            Ok(said) => {
+                println!("{name}: {seconds} s, {} inputs", inputs(&said));
+                counts = counts + Counts::one_passed();
+            }
             Err(error) => {
                 println!("{name}: {error:#}");
+                runner.failed(name);
                 counts = counts + Counts::one_failed();
             }
         }
@@ -104,7 +111,15 @@ pub(super) fn fuzz(runner: &Runner) -> Result<Counts> {
     Ok(counts)
 }
 
-fn smoke(runner: &Runner, dir: &Path, binary: &Path, name: &str) -> Result<Counts> {
+/// How many inputs a target was run on, from libFuzzer's statistics.
+fn inputs(said: &str) -> &str {
+    said.lines()
+        .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))
+        .map_or("no known number of", str::trim)
+}
+
+/// Runs one target for so many seconds; what it said.
+fn smoke(runner: &Runner, dir: &Path, binary: &Path, name: &str, seconds: usize) -> Result<String> {
     let corpus = dir.join("corpus").join(name);
     let artifacts = dir.join("artifacts").join(name);
     for made in [&corpus, &artifacts] {
@@ -112,7 +127,7 @@ fn smoke(runner: &Runner, dir: &Path, binary: &Path, name: &str) -> Result<Count
     }
     let mut fuzz = Command::new(binary);
     fuzz.current_dir(dir)
-        .arg(format!("-max_total_time={FUZZ_SECONDS}"));
+        .arg(format!("-max_total_time={seconds}"));
     fuzz.args([
         "-timeout=10",
         "-rss_limit_mb=2048",
@@ -125,7 +140,7 @@ fn smoke(runner: &Runner, dir: &Path, binary: &Path, name: &str) -> Result<Count
     if seeds.is_dir() {
         fuzz.arg(&seeds);
     }
-    runner.check(fuzz)
+    runner.quiet(fuzz)
 }
 
 /// The names of the files in `fuzz_targets/`, as `cargo fuzz` lays them out.

@@ -1,5 +1,6 @@
 //! A stage of the test run, its verdict, and how its commands are run.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::count::Counts;
+use super::failures::Shortener;
 use crate::process::{self, Finished};
 
 /// One stage.
@@ -31,6 +33,8 @@ pub(super) struct Verdict {
     name: &'static str,
     pub(super) state: State,
     pub(super) counts: Counts,
+    /// The names of the tests that failed, of a stage that has tests.
+    pub(super) failures: Vec<String>,
     elapsed: Duration,
     note: String,
 }
@@ -67,6 +71,7 @@ impl Stage {
                 name: self.name,
                 state: State::NotRun,
                 counts: Counts::default(),
+                failures: Vec::new(),
                 elapsed: Duration::ZERO,
                 note: format!("needs {}, which did not pass", missing.name),
             };
@@ -74,6 +79,7 @@ impl Stage {
         println!("\n== {}", self.name);
         let runner = Runner {
             deadline: end.min(start + Duration::from_secs(60 * self.minutes)),
+            failures: RefCell::default(),
         };
         let (counts, note) = match (self.run)(&runner) {
             Ok(counts) => (counts, String::new()),
@@ -88,9 +94,16 @@ impl Stage {
             name: self.name,
             state,
             counts,
+            failures: runner.failures.take(),
             elapsed: start.elapsed(),
             note,
         }
+    }
+}
+
+impl Verdict {
+    pub(super) const fn name(&self) -> &'static str {
+        self.name
     }
 }
 
@@ -118,6 +131,13 @@ impl fmt::Display for Verdict {
 /// Runs a stage's commands against the stage's deadline.
 pub(super) struct Runner {
     deadline: Instant,
+    failures: RefCell<Vec<String>>,
+}
+
+/// What reads a test runner's report.
+pub(super) struct Report {
+    pub(super) counts: fn(&str) -> Option<Counts>,
+    pub(super) failures: fn(&str) -> Vec<String>,
 }
 
 impl Runner {
@@ -129,15 +149,31 @@ impl Runner {
         }
     }
 
-    /// A test runner, whose report `read` turns into counts. Its failure counts even where its
+    /// A command that is one check, whose output matters only if it fails. Its output.
+    pub(super) fn quiet(&self, command: Command) -> Result<String> {
+        let finished = process::watch(command, self.deadline, &mut |_| {})?;
+        match finished.failure {
+            None => Ok(finished.text),
+            Some(failure) => {
+                println!("{}", finished.text);
+                bail!(failure)
+            }
+        }
+    }
+
+    /// Names a test that failed.
+    pub(super) fn failed(&self, name: String) {
+        self.failures.borrow_mut().push(name);
+    }
+
+    /// A test runner, whose report is read for counts and names. Its failure counts even where its
     /// report names no test, and a success without a report is none.
-    pub(super) fn count(
-        &self,
-        command: Command,
-        read: fn(&str) -> Option<Counts>,
-    ) -> Result<Counts> {
+    pub(super) fn count(&self, command: Command, report: &Report) -> Result<Counts> {
         let finished = self.watch(command)?;
-        match (read(&finished.text), finished.failure) {
+        for name in (report.failures)(&finished.text) {
+            self.failed(name);
+        }
+        match ((report.counts)(&finished.text), finished.failure) {
             (Some(counts), None) => Ok(counts),
             (Some(counts), Some(failure)) => {
                 println!("{failure}");
@@ -153,13 +189,22 @@ impl Runner {
     }
 
     fn watch(&self, command: Command) -> Result<Finished> {
-        process::watch(command, self.deadline)
+        println!("$ {}", process::shown(&command));
+        let mut shortener = Shortener::default();
+        let finished = process::watch(command, self.deadline, &mut |line| {
+            shortener
+                .line(line)
+                .iter()
+                .for_each(|line| println!("{line}"));
+        });
+        shortener.end().iter().for_each(|line| println!("{line}"));
+        finished
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::count;
+    use super::super::PYTEST;
     use super::*;
 
     fn sh(script: &str) -> Command {
@@ -197,12 +242,13 @@ mod tests {
     fn a_test_runner_is_not_believed_against_its_exit_status() {
         let runner = Runner {
             deadline: Instant::now() + Duration::from_secs(60),
+            failures: RefCell::default(),
         };
         let counts = runner
-            .count(sh("echo '3 passed in 1s'; exit 1"), count::pytest)
+            .count(sh("echo '3 passed in 1s'; exit 1"), &PYTEST)
             .unwrap();
         assert_eq!((counts.passed, counts.failed), (3, 1));
-        assert!(runner.count(sh("echo nothing"), count::pytest).is_err());
-        assert!(runner.count(sh("exit 2"), count::pytest).is_err());
+        assert!(runner.count(sh("echo nothing"), &PYTEST).is_err());
+        assert!(runner.count(sh("exit 2"), &PYTEST).is_err());
     }
 }
