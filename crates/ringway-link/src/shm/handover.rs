@@ -114,6 +114,25 @@ impl Offer {
     }
 }
 
+/// What a rank of `job` says when it comes.
+fn write_hello(job: [u8; 16], rank: Rank) -> Vec<u8> {
+    [&HELLO_MAGIC[..], &job, &(rank as u64).to_le_bytes()].concat()
+}
+
+/// The rank that says so, if it is of `job`.
+fn read_hello(bytes: &[u8], job: [u8; 16]) -> Option<Rank> {
+    let rest = bytes.strip_prefix(HELLO_MAGIC)?.strip_prefix(&job)?;
+    usize::try_from(u64::from_le_bytes(rest.try_into().ok()?)).ok()
+}
+
+/// Reads a hello as the rank that hands out the segment does.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    if let Some(rank) = read_hello(bytes, *b"sixteen bytes...") {
+        assert_eq!(bytes[24..], (rank as u64).to_le_bytes());
+    }
+}
+
 /// Serves one visitor; its rank, if it belongs to the job and has been served.
 fn welcome(visitor: BorrowedFd<'_>, segment: &HostSegment, deadline: Instant) -> Option<Rank> {
     if !same_user(visitor) || !readable(visitor, deadline) {
@@ -121,13 +140,8 @@ fn welcome(visitor: BorrowedFd<'_>, segment: &HostSegment, deadline: Instant) ->
     }
     let mut hello = [0; HELLO + 1];
     let (length, _) = rustix::net::recv(visitor, &mut hello[..], RecvFlags::empty()).ok()?;
-    let (magic, rest) = hello[..length].split_first_chunk::<8>()?;
-    let (job, rest) = rest.split_first_chunk::<16>()?;
-    let rank = usize::try_from(u64::from_le_bytes(rest.try_into().ok()?)).ok()?;
-    let known = segment.local_of(rank).is_some();
-    if magic != HELLO_MAGIC || *job != segment.identity().job || !known {
-        return None;
-    }
+    let rank = read_hello(&hello[..length], segment.identity().job)?;
+    segment.local_of(rank)?;
     let descriptors = segment.descriptors();
     let last = descriptors.len().div_ceil(BATCH) - 1;
     for (i, batch) in descriptors.chunks(BATCH).enumerate() {
@@ -193,10 +207,7 @@ fn visit(
     if !same_user(socket.as_fd()) {
         return Ok(Err("the listener belongs to another user"));
     }
-    let mut hello = Vec::with_capacity(HELLO);
-    hello.extend_from_slice(HELLO_MAGIC);
-    hello.extend_from_slice(&identity.job);
-    hello.extend_from_slice(&(rank as u64).to_le_bytes());
+    let hello = write_hello(identity.job, rank);
     if rustix::net::send(&socket, &hello, SendFlags::NOSIGNAL).is_err() {
         return Ok(Err("it hung up"));
     }

@@ -13,6 +13,10 @@ mod slots;
 
 pub use arena::{Arena, ArenaBlock, ArenaError};
 pub use error::ShmError;
+#[cfg(fuzzing)]
+pub use handover::fuzz as fuzz_hello;
 pub use handover::{Offer, fetch};
 pub use host::{HostIdentity, HostSegment, SegmentSizes};
+#[cfg(fuzzing)]
+pub use slots::fuzz as fuzz_descriptor;
 pub use slots::{Geometry, SlotOptions, SlotTransport};

@@ -228,12 +228,14 @@ impl Book {
 
     fn set(&mut self, key: String, value: Vec<u8>) -> Reply {
         let size = key.len() + value.len();
-        if self.stored + size > MOST_STORED {
+        // A value that is replaced makes room.
+        let old = self.values.get(&key).map_or(0, |old| key.len() + old.len());
+        if self.stored - old + size > MOST_STORED {
             return Reply::Refused {
                 reason: format!("the store has {MOST_STORED} bytes already"),
             };
         }
-        self.stored += size;
+        self.stored = self.stored - old + size;
         for waiting in self
             .waiting
             .extract_if(.., |w| w.key.as_ref() == Some(&key))
@@ -246,9 +248,94 @@ impl Book {
     }
 }
 
+/// What is to hold for any order of requests, hang-ups and time: nobody is answered twice, and nobody waits on after
+/// the end. Each four bytes of the script are one happening.
+#[cfg(any(test, fuzzing))]
+pub(super) fn check(script: &[u8]) {
+    use std::time::Duration;
+
+    let join = |rank: u8, nonce: u8| {
+        let rank = Rank::from(rank);
+        let member = super::Member {
+            rank,
+            host: "host".into(),
+            host_id: super::HostId(1),
+            pid: 1,
+            address: ringway_link::PeerAddress {
+                nonce: nonce.into(),
+                ..ringway_link::PeerAddress::at(rank, 1, [])
+            },
+        };
+        Join {
+            software: "1".into(),
+            job: "j".into(),
+            size: 3,
+            member,
+        }
+    };
+    let mut book = Book::new(join(0, 0));
+    let mut now = Instant::now();
+    // Of each guest: how many replies it is owed.
+    let mut owed = [0_usize; 8];
+    let settle = |book: &mut Book, owed: &mut [usize; 8]| {
+        while let Some((Guest::Remote(guest) | Guest::Local(guest), _)) = book.poll_reply() {
+            let owed = &mut owed[usize::try_from(guest).unwrap_or(usize::MAX)];
+            assert!(*owed > 0, "guest {guest} is answered without having asked");
+            *owed -= 1;
+        }
+        let stored: usize = book.values.iter().map(|(k, v)| k.len() + v.len()).sum();
+        assert_eq!(book.stored, stored);
+    };
+    for happening in script.chunks_exact(4) {
+        let [what, who, a, b] = [happening[0], happening[1] % 8, happening[2], happening[3]];
+        let guest = Guest::Remote(who.into());
+        let wait = Duration::from_millis(b.into());
+        let key = String::from(char::from(b'a' + a % 3));
+        let request = match what % 6 {
+            0 => Request::Join {
+                join: join(a % 4, b % 2),
+                wait,
+            },
+            1 => Request::Set {
+                key,
+                value: vec![b; b.into()],
+            },
+            2 => Request::Get { key, wait },
+            3 => {
+                book.handle_gone(guest);
+                settle(&mut book, &mut owed);
+                owed[usize::from(who)] = 0;
+                continue;
+            }
+            4 => {
+                now += Duration::from_millis(a.into());
+                book.handle_time(now);
+                assert!(book.poll_timeout().is_none_or(|next| next > now));
+                settle(&mut book, &mut owed);
+                continue;
+            }
+            _ => {
+                book.handle_close();
+                settle(&mut book, &mut owed);
+                assert_eq!(owed, [0; 8]);
+                continue;
+            }
+        };
+        owed[usize::from(who)] += 1;
+        book.handle_request(guest, request, now);
+        settle(&mut book, &mut owed);
+    }
+    book.handle_close();
+    settle(&mut book, &mut owed);
+    assert_eq!(owed, [0; 8], "somebody waits for ever");
+    assert_eq!(book.poll_timeout(), None);
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use proptest::prelude::*;
 
     use ringway_link::PeerAddress;
 
@@ -418,5 +505,25 @@ mod tests {
             replies(&mut book)[..],
             [(_, Reply::Refused { .. })]
         ));
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_guests_is_answered(script in proptest::collection::vec(any::<u8>(), 0..400)) {
+            check(&script);
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_replaced_makes_room() {
+        let (mut book, now) = (book(), Instant::now());
+        for _ in 0..2 * MOST_STORED / (1 << 20) {
+            let request = Request::Set {
+                key: "k".into(),
+                value: vec![0; 1 << 20],
+            };
+            book.handle_request(remote(1), request, now);
+            assert_eq!(book.poll_reply(), Some((remote(1), Reply::Done)));
+        }
     }
 }

@@ -30,6 +30,12 @@ pub use world::{HostId, Member, World};
 
 /// Reads bytes as the rendezvous reads those of strangers, and as ranks read its answers.
 #[cfg(fuzzing)]
-pub fn fuzz(bytes: &[u8]) {
+pub fn fuzz_wire(bytes: &[u8]) {
     wire::check(bytes, 5);
+}
+
+/// Plays a script of guests and time to the rendezvous.
+#[cfg(fuzzing)]
+pub fn fuzz_book(script: &[u8]) {
+    book::check(script);
 }

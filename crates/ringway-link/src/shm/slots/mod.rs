@@ -528,3 +528,9 @@ fn presence_of(host: &HostSegment, local: usize) -> Presence {
             .slice(PRESENCE_BYTES..2 * PRESENCE_BYTES),
     )
 }
+
+/// Reads a ring's line as a rank reads those that its peers write.
+#[cfg(fuzzing)]
+pub fn fuzz(words: &[u64; 8]) {
+    descriptor::check(words);
+}

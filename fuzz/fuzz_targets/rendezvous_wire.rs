@@ -1,0 +1,8 @@
+//! Requests and replies of the rendezvous: read back as written, and no more memory than they are long.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    ringway_fuzz::within(64 << 10, || ringway::bootstrap::fuzz_wire(bytes));
+});
