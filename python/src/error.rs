@@ -77,6 +77,7 @@ fn describe(raised: &Bound<'_, PyAny>, failure: &Failure) -> PyResult<()> {
         Cause::Crashed => "crashed",
         Cause::Left => "left",
         Cause::LinkLost { .. } => "link_lost",
+        Cause::Misfit { .. } => "misfit",
         Cause::Mismatch { .. } => "mismatch",
         Cause::Silent { .. } => "silent",
         Cause::Timeout { .. } => "timeout",

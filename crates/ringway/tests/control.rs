@@ -366,6 +366,32 @@ fn a_lost_connection_between_living_ranks_names_both() {
     );
 }
 
+/// A rank that refuses what came closes the connection, and the other end reports that: who refused knows why.
+#[test]
+fn why_a_connection_was_closed_counts_more_than_that_it_was() {
+    for (sender, receiver) in [(1, 2), (2, 0), (0, 1)] {
+        let all = controls(3);
+        let closed = Cause::LinkLost {
+            peer: sender,
+            detail: "end of stream".into(),
+        };
+        let cause = Cause::Misfit {
+            peer: receiver,
+            detail: "7 bytes where 8 were expected".into(),
+        };
+        let failure = thread::scope(|scope| {
+            scope.spawn(|| all[sender].report(receiver, closed));
+            thread::sleep(Duration::from_millis(50));
+            all[receiver].report(sender, cause.clone())
+        });
+        assert_eq!((failure.rank, &failure.cause), (sender, &cause));
+        wait_for("it is known", || {
+            all.iter()
+                .all(|c| c.failure().is_some_and(|f| f == failure))
+        });
+    }
+}
+
 /// A program that panics drops its communicator on the way out: that is no leave in good order.
 #[test]
 fn a_panic_aborts_the_job() {

@@ -53,6 +53,13 @@ pub enum Cause {
         /// What it does itself.
         found: String,
     },
+    /// It sent another rank what does not fit the operation or the protocol, and that one refused it.
+    Misfit {
+        /// The other.
+        peer: Rank,
+        /// What was expected and what came.
+        detail: String,
+    },
     /// It gives no sign of life; its connections are open.
     Silent {
         /// For how long when it was given up.
@@ -91,6 +98,9 @@ impl fmt::Display for Failure {
                 found,
             } => {
                 write!(f, "calls {found} where rank {other} calls {expected}")?;
+            }
+            Cause::Misfit { peer, detail } => {
+                write!(f, "sent rank {peer} what does not fit: {detail}")?;
             }
             Cause::Silent { silence, state } => {
                 write!(f, "has given no sign of life for {silence:.1?}")?;
@@ -134,6 +144,10 @@ impl Cause {
             Self::Mismatch { .. } => {
                 "All ranks of a group must make the same calls in the same order: compare what the two do before \
                  this call"
+            }
+            Self::Misfit { .. } => {
+                "Likely the ranks do not make the same calls with the same sizes; if they do, or their versions of \
+                 Ringway differ, it is a fault of Ringway's: please report it"
             }
             Self::Silent { .. } => {
                 "Likely it is stopped (a debugger, SIGSTOP), or its host has failed, is out of memory, or is cut \

@@ -17,8 +17,9 @@ use super::{
     shared::Shared,
 };
 
-/// How long rank 0 waits, when one rank has lost its connection to another, for the other's end: a crash closes all
-/// connections of a process at once, but word of it may come from a survivor first.
+/// How long rank 0 waits, when one rank has lost its connection to another, for a better reason: a crash closes all
+/// connections of a process at once, but word of it may come from a survivor first; and whoever closes a connection
+/// because of what came over it says so, but so does the other end, which saw it close.
 const DOUBT: Duration = Duration::from_millis(300);
 
 /// Pings that are remembered without an answer.
@@ -158,7 +159,7 @@ impl Hub {
             Cause::LinkLost { .. } if peer.state == State::Left => {
                 self.decide(rank, Cause::Left, now);
             }
-            Cause::LinkLost { .. } if rank != 0 && self.doubt.is_none() => {
+            Cause::LinkLost { .. } if self.doubt.is_none() => {
                 self.doubt = Some(Doubt {
                     rank,
                     cause,
@@ -166,7 +167,7 @@ impl Hub {
                     until: now + DOUBT,
                 });
             }
-            Cause::LinkLost { .. } if rank != 0 => {}
+            Cause::LinkLost { .. } => {}
             cause => self.decide(rank, cause, now),
         }
     }

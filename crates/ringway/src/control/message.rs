@@ -182,6 +182,11 @@ fn write_cause(body: &mut Writer, cause: &Cause) {
             body.text(expected, MOST_TEXT);
             body.text(found, MOST_TEXT);
         }
+        Cause::Misfit { peer, detail } => {
+            body.u8(9);
+            body.number(*peer);
+            body.text(detail, MOST_TEXT);
+        }
         Cause::Silent { silence, state } => {
             body.u8(6);
             write_duration(body, *silence);
@@ -224,6 +229,10 @@ fn read_cause(body: &mut Reader<'_>) -> Result<Cause, Malformed> {
         8 => Cause::Unconnected {
             limit: read_duration(body)?,
         },
+        9 => Cause::Misfit {
+            peer: body.number()?,
+            detail: body.text(MOST_TEXT)?,
+        },
         _ => return Err(Malformed::Wrong("a cause of an unknown kind")),
     })
 }
@@ -260,6 +269,7 @@ mod tests {
             Just(Cause::Crashed),
             Just(Cause::Left),
             (0_usize..99, text).prop_map(|(peer, detail)| Cause::LinkLost { peer, detail }),
+            (0_usize..99, text).prop_map(|(peer, detail)| Cause::Misfit { peer, detail }),
             (0_usize..99, text, text).prop_map(|(other, expected, found)| Cause::Mismatch {
                 other,
                 expected,

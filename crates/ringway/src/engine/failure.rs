@@ -57,6 +57,10 @@ impl Engine {
                 let peer = error.peer();
                 let cause = match &error {
                     LinkError::Left { .. } => Cause::Left,
+                    LinkError::Length { .. } | LinkError::Protocol { .. } => Cause::Misfit {
+                        peer: self.world.rank,
+                        detail: error.to_string(),
+                    },
                     _ => Cause::LinkLost {
                         peer: self.world.rank,
                         detail: error.to_string(),

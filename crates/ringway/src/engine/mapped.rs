@@ -256,7 +256,7 @@ impl Engine {
                 }
             }
             MappedError::Corrupt { member, .. } => {
-                let cause = Cause::LinkLost {
+                let cause = Cause::Misfit {
                     peer: me,
                     detail: error.to_string(),
                 };
