@@ -1,6 +1,7 @@
 //! From nothing to the world's communicator.
 
 use std::{
+    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -34,11 +35,24 @@ pub fn init() -> Result<Communicator, Error> {
     Builder::default().connect()
 }
 
+/// Puts something between the engine and its transport.
+type Middleware = Box<dyn FnOnce(Box<dyn Transport>) -> Box<dyn Transport> + Send>;
+
 /// Joins a job with settings, or by a rendezvous, of the caller's own.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Builder {
     settings: Option<Settings>,
     launch: Option<Launch>,
+    middleware: Option<Middleware>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("settings", &self.settings)
+            .field("launch", &self.launch)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Builder {
@@ -54,6 +68,18 @@ impl Builder {
     pub fn launch(self, launch: Launch) -> Self {
         Self {
             launch: Some(launch),
+            ..self
+        }
+    }
+
+    /// This around the transport, to bring faults into it. For tests: it sees only what goes as messages.
+    #[doc(hidden)]
+    pub fn middleware(
+        self,
+        wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport> + Send + 'static,
+    ) -> Self {
+        Self {
+            middleware: Some(Box::new(wrap)),
             ..self
         }
     }
@@ -75,7 +101,10 @@ impl Builder {
         let world = bootstrap::join(&settings, &launch)?;
         let control = Arc::new(Control::start(&world, &settings)?);
         let host = share_host(&world, &settings)?;
-        let transport = transport(&world, &settings, host.as_ref())?;
+        let mut transport = transport(&world, &settings, host.as_ref())?;
+        if let Some(wrap) = self.middleware {
+            transport = wrap(transport);
+        }
         assemble(world, control, settings, transport, host)
     }
 }
@@ -195,7 +224,7 @@ fn transport(
     let values = settings.values();
     let memory_limit = values.memory_limit.min(values.buffer_size);
     let memory_limit = usize::try_from(memory_limit).unwrap_or(usize::MAX);
-    let failed = |error: &dyn std::fmt::Display| Error::Memory(error.to_string());
+    let failed = |error: &dyn fmt::Display| Error::Memory(error.to_string());
     let is_local = |rank: &Rank| host.is_some_and(|host| host.local_of(*rank).is_some());
     let peers = (0..world.size()).filter(|&rank| rank != world.rank);
     let (near, far): (Vec<Rank>, Vec<Rank>) = peers.partition(is_local);
