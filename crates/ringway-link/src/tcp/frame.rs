@@ -50,6 +50,9 @@ pub enum Frame {
     Goodbye,
     /// There is a place for a message: send it.
     Grant(Tag),
+    /// The sender of the frame goes to sleep, and waits for messages of the tag's operation, of which it has told
+    /// nothing yet: so ranks that wait for each other in different operations learn of it.
+    Waits(Tag),
     /// The sender of the frame asks for so many streams for large messages.
     Streams(usize),
     /// The first frame in each direction.
@@ -87,6 +90,7 @@ impl Frame {
             Self::Goodbye => plain(5, 0, 0),
             Self::Grant(tag) => with_tag(6, &tag),
             Self::Streams(count) => plain(7, 0, count),
+            Self::Waits(tag) => with_tag(9, &tag),
             Self::Welcome {
                 eager_limit,
                 window,
@@ -135,10 +139,15 @@ impl Frame {
                     .map_err(|_| BadFrame::Field("eager limit"))?,
                 window: len,
             },
+            9 => Self::Waits(tag),
             other => return Err(BadFrame::Kind(other)),
         };
         match frame {
-            Self::Announce(_) | Self::Data(_) | Self::Eager(_) | Self::Grant(_) => Ok(frame),
+            Self::Announce(_)
+            | Self::Data(_)
+            | Self::Eager(_)
+            | Self::Grant(_)
+            | Self::Waits(_) => Ok(frame),
             // What it does not use is zero: nothing hides in a frame.
             _ if frame.encode() == *bytes => Ok(frame),
             _ => Err(BadFrame::Field("unused byte")),
@@ -200,7 +209,7 @@ mod tests {
                     len,
                 },
             );
-        (0..8, tag).prop_map(|(kind, tag)| match kind {
+        (0..9, tag).prop_map(|(kind, tag)| match kind {
             0 => Frame::Announce(tag),
             1 => Frame::Credit(tag.len),
             2 => Frame::Data(tag),
@@ -208,6 +217,7 @@ mod tests {
             4 => Frame::Goodbye,
             5 => Frame::Grant(tag),
             6 => Frame::Streams(tag.len),
+            7 => Frame::Waits(tag),
             _ => Frame::Welcome {
                 eager_limit: tag.key.slice as usize,
                 window: tag.len,

@@ -12,7 +12,8 @@
 //!   where both sides post ahead, grants travel while other data does. Then the sender writes header and payload
 //!   from the user's memory with one gathering call, and the receiver reads into the user's memory, or into a
 //!   buffer for one that wants to look at it. A long message whose grant has not come when the rank goes to sleep is
-//!   announced too, so that ranks that disagree about an operation learn of it.
+//!   announced too, so that ranks that disagree about an operation learn of it. For the same reason a rank that goes
+//!   to sleep tells each peer that it awaits a short message of, once for an operation, that it waits.
 //!
 //! # Why nothing gets stuck
 //! 1. *A rank that polls reads whatever arrives.* Every byte has a place before it comes: a granted payload in the
@@ -341,6 +342,17 @@ impl Transport for TcpTransport {
     fn arm(&mut self) -> bool {
         for at in 0..self.hot.len() {
             self.announce_waiting(self.hot[at]);
+        }
+        for (peer, key, fingerprint) in self.ops.untold() {
+            let len = 0;
+            self.control(
+                peer,
+                Frame::Waits(Tag {
+                    key,
+                    fingerprint,
+                    len,
+                }),
+            );
         }
         self.flush();
         self.watch_room();

@@ -89,6 +89,8 @@ pub(super) struct Op {
     early: Vec<(Rank, u32)>,
     /// Peers whose fingerprint differs.
     mismatched: Vec<Rank>,
+    /// Peers that were told that this rank waits for them.
+    told: Vec<Rank>,
     pub(super) inbound: Table<Slot, Inbound>,
     pub(super) outbound: Table<Slot, Outbound>,
 }
@@ -186,6 +188,31 @@ impl Ops {
         Some((op, fingerprint))
     }
 
+    /// How many operations are known.
+    pub(super) fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Peers that are waited for and have not been told of anything: one message of each operation, with its
+    /// fingerprint. Each is named once.
+    pub(super) fn untold(&mut self) -> Vec<(Rank, MessageKey, u32)> {
+        let mut untold = Vec::new();
+        for (&(group, number), op) in &mut self.live {
+            let Some(fingerprint) = op.fingerprint else {
+                continue;
+            };
+            for (slot, inbound) in &op.inbound {
+                if matches!(inbound, Inbound::Posted { granted: false, .. })
+                    && !op.told.contains(&slot.peer)
+                {
+                    op.told.push(slot.peer);
+                    untold.push((slot.peer, slot.key(group, number), fingerprint));
+                }
+            }
+        }
+        untold
+    }
+
     #[inline]
     fn live<'a>(
         live: &'a mut Table<(u64, u32), Op>,
@@ -216,6 +243,7 @@ impl Ops {
             op.fingerprint = None;
             op.early.clear();
             op.mismatched.clear();
+            op.told.clear();
             op.inbound.clear();
             op.outbound.clear();
             self.spare.push(op);

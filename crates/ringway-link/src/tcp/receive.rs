@@ -103,6 +103,13 @@ impl TcpTransport {
                 }
                 Ok(())
             }
+            Frame::Waits(tag) => {
+                self.agrees(peer, &tag);
+                if self.ops.len() > STRAYS {
+                    return Err(protocol(peer, format!("more than {STRAYS} operations")));
+                }
+                Ok(())
+            }
             Frame::Welcome {
                 eager_limit,
                 window,

@@ -18,6 +18,7 @@ const REFERENCE: u64 = 3;
 const ANNOUNCE: u64 = 4;
 const STARVED: u64 = 5;
 const RELIEVED: u64 = 6;
+const WAITS: u64 = 7;
 
 /// What a line of a ring says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,9 @@ pub(super) enum Body {
     Slot(u8),
     /// The writer has messages that it can send only once they are announced. No key.
     Starved,
+    /// The writer goes to sleep, and awaits messages of this operation: what it takes it for can be compared, though
+    /// neither side may ever send any.
+    Waits,
 }
 
 impl Descriptor {
@@ -57,6 +61,7 @@ impl Descriptor {
             Body::Announce => (ANNOUNCE, 0, [0; 3]),
             Body::Starved => (STARVED, 0, [0; 3]),
             Body::Relieved => (RELIEVED, 0, [0; 3]),
+            Body::Waits => (WAITS, 0, [0; 3]),
         };
         let MessageKey {
             group,
@@ -93,9 +98,10 @@ impl Descriptor {
             ANNOUNCE => Body::Announce,
             STARVED => Body::Starved,
             RELIEVED => Body::Relieved,
+            WAITS => Body::Waits,
             kind => {
                 return Err(format!(
-                    "a descriptor of kind {kind}, expected {INLINE} to {RELIEVED}"
+                    "a descriptor of kind {kind}, expected {INLINE} to {WAITS}"
                 ));
             }
         };
@@ -174,6 +180,7 @@ mod tests {
             Just(Body::Announce),
             Just(Body::Starved),
             Just(Body::Relieved),
+            Just(Body::Waits),
             any::<(u8, u64)>().prop_map(|(ticket, offset)| Body::Reference { ticket, offset }),
         ];
         (key, any::<u32>(), any::<usize>(), body).prop_map(|(key, fingerprint, len, body)| {

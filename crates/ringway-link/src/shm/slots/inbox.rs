@@ -10,6 +10,9 @@ use crate::{MessageKey, Sink};
 /// How many ended operations are remembered, to drop what still comes for them.
 const ENDED: usize = 4096;
 
+/// How many operations may be known: those in flight are far fewer, and a peer gone mad shall not fill the memory.
+const FLOOD: usize = 1 << 16;
+
 /// How many tables of ended operations are kept for new ones, so that small operations allocate
 /// nothing.
 const SPARE: usize = 16;
@@ -85,6 +88,10 @@ struct Operation {
     fingerprint: Option<u32>,
     /// Peers that were reported to disagree.
     mismatched: Vec<usize>,
+    /// What waiting peers took it for before it began here.
+    claims: Vec<(usize, u32)>,
+    /// Peers that were told that this rank waits for them.
+    told: Vec<usize>,
     messages: Map<Name, Message>,
 }
 
@@ -112,14 +119,14 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Begins an operation. Passes to `disagreed` what has come for it from each peer that
-    /// disagrees, and whether it is the first of that peer.
+    /// Begins an operation. Passes to `disagreed` each peer that disagrees, with what has come from
+    /// it if anything has, and whether it is the first time for that peer.
     pub(super) fn begin(
         &mut self,
         group: u64,
         op: u32,
         fingerprint: u32,
-        mut disagreed: impl FnMut(usize, Holding, bool),
+        mut disagreed: impl FnMut(usize, Option<Holding>, bool),
     ) {
         // A group's number may be used again after the group.
         self.ended.remove(&(group, op));
@@ -139,9 +146,62 @@ impl Inbox {
                 if new {
                     operation.mismatched.push(peer);
                 }
-                disagreed(peer, arrival.holding, new);
+                disagreed(peer, Some(arrival.holding), new);
             }
         }
+        for (peer, claimed) in std::mem::take(&mut operation.claims) {
+            if operation.compare(peer, claimed) == Agreement::NewMismatch {
+                disagreed(peer, None, true);
+            }
+        }
+    }
+
+    /// A peer waits in an operation: compares its fingerprint with this rank's, now or when it begins.
+    pub(super) fn hear(&mut self, peer: usize, key: MessageKey, fingerprint: u32) -> Agreement {
+        let place = (key.group, key.op);
+        if !self.operations.contains_key(&place) && self.is_ended(key) {
+            return Agreement::Ended;
+        }
+        let spare = &mut self.spare;
+        let operation = self
+            .operations
+            .entry(place)
+            .or_insert_with(|| spare.pop().unwrap_or_default());
+        let agreement = operation.compare(peer, fingerprint);
+        if agreement == Agreement::Unknown && !operation.claims.contains(&(peer, fingerprint)) {
+            operation.claims.push((peer, fingerprint));
+        }
+        agreement
+    }
+
+    /// Whether peers speak of more operations than can be in flight.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.operations.len() > FLOOD
+    }
+
+    /// Peers of which messages are awaited and that do not know it: one message of each operation, with its
+    /// fingerprint. Each is named once.
+    pub(super) fn untold(&mut self) -> Vec<(usize, MessageKey, u32)> {
+        let mut untold = Vec::new();
+        for (&(group, op), operation) in &mut self.operations {
+            let Some(fingerprint) = operation.fingerprint else {
+                continue;
+            };
+            for (&(peer, lane, message, slice), state) in &operation.messages {
+                if matches!(state, Message::Posted(_)) && !operation.told.contains(&peer) {
+                    operation.told.push(peer);
+                    let key = MessageKey {
+                        group,
+                        op,
+                        lane,
+                        message,
+                        slice,
+                    };
+                    untold.push((peer, key, fingerprint));
+                }
+            }
+        }
+        untold
     }
 
     /// The fingerprint of an operation that has begun and not ended.
@@ -257,6 +317,8 @@ impl Inbox {
             if self.spare.len() < SPARE {
                 operation.fingerprint = None;
                 operation.mismatched.clear();
+                operation.claims.clear();
+                operation.told.clear();
                 self.spare.push(operation);
             }
         }

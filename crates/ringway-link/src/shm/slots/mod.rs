@@ -33,6 +33,10 @@
 //! A sleeper is woken for all of this: it says so before it sleeps if it waits for tickets or room,
 //! see the module `parking`.
 //!
+//! # Ranks that disagree
+//! A message brings the fingerprint of its operation. Two ranks that only wait for each other would never see one: so
+//! who goes to sleep tells each peer that it awaits something of, once for an operation, what it takes it for.
+//!
 //! # A peer that dies, or lies
 //! A peer's process is watched; the messages that it had published are delivered, and then the peer
 //! is lost. Nothing here waits for a peer: there are no locks, and what it was writing when it was
@@ -66,6 +70,7 @@ mod tests;
 pub use geometry::Geometry;
 
 use self::{
+    descriptor::Body,
     inbox::Inbox,
     outbox::Pending,
     parking::Parking,
@@ -262,7 +267,8 @@ impl SlotTransport {
     fn part(&mut self, local: usize, now: Instant) {
         let gone = self.with(local, |peer, common| {
             peer.poll(now, common)?;
-            let needed = common.inbox.awaited(local).next().is_some() || !peer.outbox().is_done();
+            let needed =
+                common.inbox.awaited(local).next().is_some() || peer.outbox().has_messages();
             Ok((peer.rank(), needed))
         });
         let Some(link) = self.links[local].as_mut() else {
@@ -327,7 +333,9 @@ impl Transport for SlotTransport {
             let Some(link) = &mut links[local] else {
                 return;
             };
-            link.peer.discard(holding, budget);
+            if let Some(holding) = holding {
+                link.peer.discard(holding, budget);
+            }
             if new {
                 events.push(Event::Mismatch {
                     peer: link.peer.rank(),
@@ -441,6 +449,11 @@ impl Transport for SlotTransport {
     }
 
     fn arm(&mut self) -> bool {
+        for (local, key, fingerprint) in self.inbox.untold() {
+            if let Some(link) = self.links[local].as_mut().filter(|link| link.is_up()) {
+                link.peer.outbox_mut().tell(key, fingerprint, Body::Waits);
+            }
+        }
         for local in 0..self.links.len() {
             self.with(local, |peer, common| peer.arm(common.host));
         }

@@ -241,6 +241,11 @@ impl Outbox {
         self.is_idle() && self.references.out == 0
     }
 
+    /// Whether messages wait to be sent, or to be read in this rank's memory.
+    pub(super) fn has_messages(&self) -> bool {
+        self.queued() > 0 || self.references.out != 0
+    }
+
     /// Forgets the messages of an operation.
     pub(super) fn end(&mut self, group: u64, op: u32) {
         let other = |key: &MessageKey| (key.group, key.op) != (group, op);

@@ -302,6 +302,17 @@ impl Peer {
                 self.announcing = false;
                 return Ok(());
             }
+            Body::Waits => {
+                if common.inbox.hear(self.local, key, fingerprint) == Agreement::NewMismatch {
+                    self.report_mismatch(key, common.events);
+                }
+                if common.inbox.is_flooded() {
+                    return Err(
+                        self.broken("it waits in more operations than there are".to_owned())
+                    );
+                }
+                return Ok(());
+            }
             Body::Starved => {
                 self.announcing = true;
                 for (key, fingerprint) in common.inbox.awaited(self.local) {

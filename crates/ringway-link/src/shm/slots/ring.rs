@@ -289,7 +289,9 @@ impl<C: Cells> Consumer<C> {
     /// Checks what comes with the message, and notes its ticket as held.
     fn admit(&mut self, descriptor: &Descriptor) -> Result<(), String> {
         let (held, ticket, limit) = match descriptor.body {
-            Body::Announce | Body::Inline(_) | Body::Relieved | Body::Starved => return Ok(()),
+            Body::Announce | Body::Inline(_) | Body::Relieved | Body::Starved | Body::Waits => {
+                return Ok(());
+            }
             Body::Slot(ticket) => {
                 let room = self.geometry.slot_bytes();
                 if descriptor.len > room {
