@@ -3,7 +3,7 @@
 use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use ringway_kernels::{Element, Finish};
-use ringway_link::shm::mapped::{GroupBlock, MappedGroup, Patience};
+use ringway_link::shm::mapped::{self, GroupBlock, MappedGroup, Patience};
 use ringway_plan::{Algorithm, Collective, DataType, Rank, Topology};
 use ringway_sys::Memory;
 
@@ -238,6 +238,9 @@ impl Communicator {
             unreachable!("without mapped memory, and in the v form, plans are over messages")
         };
         let in_place = request.in_place(rank, ranks, prepared.elements)?;
+        if let Some(mapped) = &group.mapped {
+            mapped.pass(mapped::Descriptor(prepared.descriptor.encode()));
+        }
         let layout = || request.layout(schedule, rank, prepared.elements);
         let executor = plans.executor(&prepared, schedule, layout, engine.slice_bytes, in_place);
         drop(plans);

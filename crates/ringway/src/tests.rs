@@ -440,6 +440,44 @@ fn different_calls_are_an_error_that_says_both_sides(over: Over) {
     }
 }
 
+fn a_v_form_against_a_plain_call_is_an_error_of_both(over: Over) {
+    let errors = world_over(over, 3, &[("timeout", "20s")], |comm| {
+        let (mine, mut all) = ([1_f32; 4], [0_f32; 12]);
+        // What goes well before must not get in its way.
+        for _ in 0..40 {
+            comm.all_gather_v(&mine, &mut all, &[4, 4, 4]).unwrap();
+            comm.all_gather(&mine, &mut all).unwrap();
+        }
+        let result = match comm.rank() {
+            1 => comm.all_gather_v(&mine, &mut all, &[4, 4, 4]),
+            _ => comm.all_gather(&mine, &mut all),
+        };
+        result.unwrap_err().to_string()
+    });
+    for (me, error) in errors.iter().enumerate() {
+        assert!(
+            error.contains("all_gather (v form) of f32") && error.contains("of 12 f32"),
+            "rank {me}: {error}"
+        );
+    }
+}
+
+fn ranks_that_wait_for_each_other_in_different_calls_are_told(over: Over) {
+    let errors = world_over(over, 3, &[("timeout", "20s")], |comm| {
+        // Everybody waits for another root: nobody sends.
+        let mut x = [0_u8; 4];
+        let root = (comm.rank() + 1) % 3;
+        comm.broadcast(&mut x, root).unwrap_err().to_string()
+    });
+    for (me, error) in errors.iter().enumerate() {
+        assert!(
+            error.contains("calls broadcast of 4 u8 elements, root")
+                && error.contains("where rank"),
+            "rank {me}: {error}"
+        );
+    }
+}
+
 fn a_rank_that_does_not_call_is_a_timeout_that_names_it(over: Over) {
     let errors = world_over(over, 3, &[("timeout", "300ms")], |comm| {
         if comm.rank() == 1 {
@@ -483,6 +521,8 @@ macro_rules! over_both {
     };
 }
 over_both!(
+    a_v_form_against_a_plain_call_is_an_error_of_both,
+    ranks_that_wait_for_each_other_in_different_calls_are_told,
     a_member_that_does_not_come_is_named,
     a_rank_that_does_not_call_is_a_timeout_that_names_it,
     a_wait_can_be_given_up_and_taken_up_again,

@@ -113,6 +113,20 @@ impl MappedGroup {
         self.0.members.len()
     }
 
+    /// Tells the others that this member's next operation of the group goes another way than through mapped memory:
+    /// a member that calls one that does not finds out. Nothing waits; where 16 operations are in flight already,
+    /// nothing is told.
+    pub fn pass(&self, descriptor: Descriptor) {
+        let group = &self.0;
+        let op = group.sequence.next();
+        if group.context_taken(op, false).is_none() {
+            let context = group.members[group.me].context(op);
+            context.describe(descriptor, group.sequence.finished());
+            context.progress().store(op << POINT_BITS);
+        }
+        group.finish(op);
+    }
+
     /// Starts an operation: the next one of the group. Nothing waits; the operation moves when it is stepped or run.
     pub fn start(&self, call: MappedCall) -> Result<MappedOp, MappedError> {
         call.check(&self.0)?;
