@@ -12,7 +12,7 @@ use super::stage::Runner;
 use crate::{process, repo};
 
 /// How long all fuzz targets together run.
-const FUZZ_SECONDS: usize = 120;
+const FUZZ_SECONDS: usize = 100;
 
 /// What `cargo fuzz` passes to rustc, without a sanitizer: the parsers are safe Rust, and so stable
 /// Rust will do.

@@ -184,6 +184,34 @@ fn nobody_waits_past_the_deadline_when_a_link_stalls() {
     }
 }
 
+/// Whoever sends, or if nobody does: ranks that make different calls are told so, with both calls.
+#[test]
+fn different_calls_are_named() {
+    let _turn = undisturbed();
+    for (n, how) in ["wait", "wait_v", "v_form", "length", "collective"]
+        .into_iter()
+        .enumerate()
+    {
+        for transports in TRANSPORTS {
+            let mut world = World::start(2 + n % 4, transports, "20s", &Mishap::Disagree(how));
+            for Outcome {
+                rank, error, took, ..
+            } in world.outcomes(None)
+            {
+                let error = error.unwrap();
+                assert!(
+                    error.contains(" calls ") && error.contains(" where rank "),
+                    "{how} over {transports}: rank {rank}: {error}"
+                );
+                assert!(
+                    took < SOON,
+                    "{how} over {transports}: rank {rank} knew after {took:?}"
+                );
+            }
+        }
+    }
+}
+
 /// Half a message: its receiver refuses it, and all name the two.
 #[test]
 fn a_truncated_message_is_refused_by_name() {

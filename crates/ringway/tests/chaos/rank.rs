@@ -103,6 +103,25 @@ fn round(comm: &Communicator, seed: u32) -> Result<(), Error> {
     comm.barrier()
 }
 
+/// Calls that differ from rank to rank.
+fn disagree(comm: &Communicator, how: &str) -> Result<(), Error> {
+    let (me, n) = (comm.rank(), comm.size());
+    let next = (me + 1) % n;
+    let (mine, mut all) = ([1_u32; 10], vec![0_u32; 10 * n]);
+    match how {
+        // Everybody waits for another root: nobody sends.
+        "wait" => comm.broadcast(&mut all, next),
+        // The same over messages where memory is mapped.
+        "wait_v" => comm.scatter_v(&[], &mut all[..10], &[10; 5][..n], next),
+        "v_form" if me == 0 => comm.all_gather_v(&mine, &mut all, &[10; 5][..n]),
+        "v_form" => comm.all_gather(&mine, &mut all),
+        "length" => comm.all_reduce(&mut all[me..], ReduceOp::Sum),
+        "collective" if me == n - 1 => comm.barrier(),
+        "collective" => comm.all_reduce(&mut all, ReduceOp::Sum),
+        other => panic!("no way of disagreeing: {other}"),
+    }
+}
+
 /// Not a test of its own: what the processes of other tests run.
 #[test]
 fn rank_of_a_world() {
@@ -121,7 +140,10 @@ fn rank_of_a_world() {
     let mut failed = None;
     for seed in 0.. {
         let began = Instant::now();
-        let result = round(&comm, seed);
+        let result = match env::var("RINGWAY_TEST_DISAGREE") {
+            Ok(how) if seed == 1 => disagree(&comm, &how),
+            _ => round(&comm, seed),
+        };
         longest = longest.max(began.elapsed());
         if let Err(error) = result {
             failed = Some((now(), error.to_string()));

@@ -25,6 +25,8 @@ pub(crate) enum Mishap {
     Fault(String),
     /// Chance, by the middleware's plan, but nothing that ends a call.
     Perturb(String),
+    /// The ranks make different calls, in this way.
+    Disagree(&'static str),
     /// A rank kills itself at that step, counted after the first round.
     KillAt { victim: usize, step: usize },
 }
@@ -104,6 +106,9 @@ impl World {
                 }
                 Mishap::Perturb(plan) => {
                     command.env("RINGWAY_TEST_FAULT", plan);
+                }
+                Mishap::Disagree(how) => {
+                    command.env("RINGWAY_TEST_DISAGREE", how);
                 }
                 Mishap::KillAt { victim, step } => {
                     command.env("RINGWAY_TEST_ENDLESS", "yes");
