@@ -224,7 +224,7 @@ unsafe fn combine_part<T, I: Arithmetic<T>>(isa: I, c: Combine<'_>, at: usize, n
 /// `N` blocks from `at` must be in the range of `c`, and the streamed destinations aligned there.
 #[inline(always)]
 unsafe fn combine_group<T, I: Arithmetic<T>, const N: usize>(isa: I, c: Combine<'_>, at: usize) {
-    let far = c.bytes > NEAR;
+    let far = c.bytes > NEAR || c.streaming != 0;
     let load = |src: *const u8| {
         if far {
             for line in (0..N * I::BLOCK).step_by(64) {

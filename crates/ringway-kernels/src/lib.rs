@@ -27,6 +27,7 @@ mod convert;
 mod element;
 mod fold;
 mod level;
+mod lines;
 mod portable;
 pub mod reference;
 mod scalar;
@@ -40,6 +41,7 @@ pub use element::{
     reduce_slices,
 };
 pub use level::Level;
+pub use lines::copy_lines;
 use ringway_plan::{DataType, ReduceOp};
 
 use crate::{fold::Combine, simd::Divisor, table::Table};

@@ -79,6 +79,16 @@ impl Memory {
         }
     }
 
+    /// Whether any byte is of both.
+    #[inline]
+    pub fn overlaps(self, other: Self) -> bool {
+        let (start, others) = (self.ptr.addr(), other.ptr.addr());
+        !self.is_empty()
+            && !other.is_empty()
+            && start < others + other.len
+            && others < start + self.len
+    }
+
     /// Copies the bytes of `from` here. The two may be the same range, or apart.
     ///
     /// # Panics
@@ -136,6 +146,20 @@ impl Memory {
         );
         // SAFETY: both ranges are valid by the contract of `new` and of the same length.
         unsafe { ringway_kernels::copy_streaming(self.ptr, from.ptr, self.len) }
+    }
+
+    /// Copies the bytes of `from` here by whole cache lines, see [`ringway_kernels::copy_lines`]. Where the two overlap
+    /// the result is unspecified.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy_lines(self, from: Self) {
+        assert_eq!(
+            self.len, from.len,
+            "copy between memory of different length"
+        );
+        // SAFETY: both ranges are valid by the contract of `new` and of the same length.
+        unsafe { ringway_kernels::copy_lines(self.ptr, from.ptr, self.len) }
     }
 
     /// `dst[i] = a[i] op b[i]` for the elements of type `dtype` that `dst` holds; see [`ringway_kernels::reduce`].

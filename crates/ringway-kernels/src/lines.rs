@@ -1,0 +1,89 @@
+//! Copies through the caches.
+
+use ringway_plan::{DataType, ReduceOp};
+
+use crate::{Finish, Stores, combine};
+
+/// From this many bytes on, starting the string instruction pays.
+#[cfg(target_arch = "x86_64")]
+const WORTH_A_STRING: usize = 2048;
+
+/// Copies `bytes` bytes by whole cache lines, through the caches.
+///
+/// An ordinary store asks for what its line held before, and waits where another core has it: as with staging, which the
+/// reader still holds when it is filled again. On x86 the string instruction asks only for the line, and leaves it in
+/// the cache all the same. Measured on Zen 5: a fifth of the time where the cores share the third-level cache only,
+/// half where they share the second, two thirds for memory that no other core uses; who reads it next is as fast.
+///
+/// # Safety
+/// `src` must be valid for reads and `dst` for writes of `bytes` bytes, apart from each other.
+pub unsafe fn copy_lines(dst: *mut u8, src: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if bytes >= WORTH_A_STRING && has_fast_strings() {
+        // SAFETY: the caller's promise.
+        unsafe { copy_string(dst, src, bytes) };
+        return;
+    }
+    let op = ReduceOp::Or;
+    let (dsts, srcs) = ([dst], [src]);
+    // SAFETY: the caller's promise.
+    unsafe {
+        combine(
+            DataType::U8,
+            op,
+            &dsts,
+            &srcs,
+            bytes,
+            Finish::None,
+            Stores::Cached,
+        );
+    }
+}
+
+/// Whether the processor has "enhanced `rep movsb`".
+#[cfg(target_arch = "x86_64")]
+fn has_fast_strings() -> bool {
+    static FAST: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+        use std::arch::x86_64::{__cpuid, __cpuid_count};
+        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ebx & 1 << 9 != 0
+    });
+    *FAST
+}
+
+/// # Safety
+/// As for [`copy_lines`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy_string(dst: *mut u8, src: *const u8, bytes: usize) {
+    // SAFETY: reads and writes what the caller promised; the ABI keeps the direction flag clear.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") bytes => _,
+            inout("rdi") dst => _,
+            inout("rsi") src => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_every_byte_and_no_other() {
+        let src: Vec<u8> = (0..9000u32).map(|i| (i % 251) as u8).collect();
+        for bytes in [0, 1, 63, 2047, 2048, 4097, 8000] {
+            for start in [0, 1, 64, 100] {
+                let mut dst = vec![0xee; 9000];
+                // SAFETY: 8,100 bytes from either start are in range.
+                unsafe {
+                    copy_lines(dst.as_mut_ptr().add(start), src.as_ptr().add(start), bytes);
+                }
+                assert_eq!(dst[start..start + bytes], src[start..start + bytes]);
+                let mut rest = dst[..start].iter().chain(&dst[start + bytes..]);
+                assert!(rest.all(|&b| b == 0xee), "{bytes} bytes at {start}");
+            }
+        }
+    }
+}
