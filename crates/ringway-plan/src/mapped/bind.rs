@@ -64,6 +64,7 @@ pub struct BoundProgram {
     points: u32,
     ring: u32,
     slots: usize,
+    one_way: bool,
     /// Of each rank, where each slot lies if all are shown at once, and where the last ends. Empty if they are not
     /// to be shown at once.
     shown: Vec<Vec<usize>>,
@@ -137,6 +138,7 @@ impl BoundProgram {
             points: program.points,
             ring: program.ring,
             slots: program.slots,
+            one_way: program.slot_chunks.iter().any(Vec::is_empty),
             shown: Vec::new(),
         };
         for (i, step) in program.steps.iter().enumerate() {
@@ -227,6 +229,12 @@ impl BoundProgram {
     /// See [`MappedProgram::slots`].
     pub const fn slots(&self) -> usize {
         self.slots
+    }
+
+    /// Whether some ranks show nothing to others, as all but the root of a broadcast. Then those that show and those
+    /// that read work at the same time, if the first segment comes early.
+    pub const fn one_way(&self) -> bool {
+        self.one_way
     }
 
     /// Where each slot of a rank lies if all are shown at once, with the end of the last; `None` if they cannot be.

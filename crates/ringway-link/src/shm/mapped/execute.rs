@@ -3,10 +3,7 @@
 use std::ops::Range;
 
 use ringway_kernels::{Finish, Stores};
-use ringway_plan::{
-    DataType, ReduceOp,
-    mapped::{Base, BoundOperand, BoundProgram, BoundStep},
-};
+use ringway_plan::mapped::{Base, BoundOperand, BoundProgram, BoundStep};
 use ringway_sys::Memory;
 
 use super::{MappedPlan, op::Peer};
@@ -53,32 +50,39 @@ pub(super) fn step(
     } else {
         Finish::None
     };
-    let stores = if plan.stream && segment.is_none() {
-        Stores::Streaming
-    } else {
-        Stores::Cached
-    };
+    // What goes to memory that was input, read just before, is better written through the caches.
+    let own = &peers[plan.member];
+    let input = own.input.slice(0..plan.extent(plan.member)[0]);
+    let streams = |to: Memory| plan.stream && (segment.is_none() || !to.overlaps(input));
     with_memory(sources.iter().map(place), |sources| match *sources {
         [source] if finish == Finish::None => {
             for to in destinations {
-                copy(source, place(to), stores);
+                // Others are about to read staging.
+                let cached = to.base == Base::Staging || !streams(place(to));
+                copy(source, place(to), cached);
             }
         }
         _ => with_memory(destinations.iter().map(place), |to| {
+            let past = destinations
+                .iter()
+                .all(|to| to.base != Base::Staging && streams(place(to)));
+            let stores = match past {
+                true => Stores::Streaming,
+                false => Stores::Cached,
+            };
             Memory::combine(plan.dtype, plan.op, to, sources, finish, stores);
         }),
     });
     bytes.len()
 }
 
-fn copy(from: Memory, to: Memory, stores: Stores) {
-    if from == to {
-        // In place: the chunk is where it belongs.
-        return;
+fn copy(from: Memory, to: Memory, cached: bool) {
+    // In place, the chunk is where it belongs.
+    match (from == to, cached) {
+        (true, _) => {}
+        (false, true) => to.copy_lines(from),
+        (false, false) => to.copy_streaming(from),
     }
-    // Not memmove, whose string instructions write past the caches that the reader is about to look in.
-    let op = ReduceOp::Or;
-    Memory::combine(DataType::U8, op, &[to], &[from], Finish::None, stores);
 }
 
 /// Calls `f` with all of `memory` in a row.

@@ -12,12 +12,16 @@ use super::{block::POINT_BITS, inline::InlinePlan};
 /// stay in the second-level cache of the rank that fills it and not crowd out the rest.
 const STAGING: usize = 768 << 10;
 /// Segments are not cut smaller than this.
-const SEGMENT: usize = 32 << 10;
+const SHORTEST: usize = 32 << 10;
+/// Nor than this where some ranks only show and others only read, who then wait for the first one only.
+const SHORTEST_ONE_WAY: usize = 16 << 10;
+/// Segments are not larger than this.
+const LONGEST: usize = 128 << 10;
 /// Up to this many bytes of the longest chunk, data goes through staging though it may lie in the arena: that takes one
 /// exchange between the ranks less, which costs more than the copy.
 const ARENA_FROM: usize = 4 << 10;
-/// From this many bytes of the longest chunk, results in the arena bypass the caches. What goes through staging does
-/// not: its own input, read just before, is where the result goes (measured: 1.5 to 1.8 times the time).
+/// From this many bytes of the longest chunk, results bypass the caches, but for those that replace input which was
+/// read just before (measured: 1.5 to 1.8 times the time).
 const STREAM_FROM: usize = 2 << 20;
 
 /// A schedule compiled for one member of a group, for any number of elements.
@@ -147,6 +151,11 @@ fn segments(program: &BoundProgram) -> (usize, u64) {
     let fewest = longest
         .div_ceil(rounds.max(1) as usize)
         .next_multiple_of(64);
-    let segment = longest.min(share.max(SEGMENT)).max(fewest);
+    let (shortest, parts) = match program.one_way() {
+        true => (SHORTEST_ONE_WAY, 4),
+        false => (SHORTEST, 1),
+    };
+    let most = share.min(longest.div_ceil(parts).next_multiple_of(64));
+    let segment = longest.min(most.clamp(shortest, LONGEST)).max(fewest);
     (segment, program.longest().div_ceil(segment).max(1) as u64)
 }

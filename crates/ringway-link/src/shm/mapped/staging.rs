@@ -51,10 +51,10 @@ impl Staging {
 
 impl Blocks {
     fn reclaim(&mut self, finished: u64) {
-        let (done, lent) = self.lent.drain(..).partition(|&(op, _)| op <= finished);
-        self.lent = lent;
-        let done: VecDeque<(u64, ArenaBlock)> = done;
-        self.spare.extend(done.into_iter().map(|(_, block)| block));
+        // Those behind one that is still needed are taken back with it: operations end about in order.
+        while let Some((_, block)) = self.lent.pop_front_if(|&mut (op, _)| op <= finished) {
+            self.spare.push(block);
+        }
         let excess = self.spare.len().saturating_sub(SPARE);
         self.spare.drain(..excess);
     }
