@@ -16,7 +16,7 @@ const WORTH_A_STRING: usize = 2048;
 /// half where they share the second, two thirds for memory that no other core uses; who reads it next is as fast.
 ///
 /// # Safety
-/// `src` must be valid for reads and `dst` for writes of `bytes` bytes, apart from each other.
+/// `src` must be valid for reads and `dst` for writes of `bytes` bytes. Where they overlap the result is unspecified.
 pub unsafe fn copy_lines(dst: *mut u8, src: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     if bytes >= WORTH_A_STRING && has_fast_strings() {
