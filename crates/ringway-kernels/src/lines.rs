@@ -11,9 +11,10 @@ const WORTH_A_STRING: usize = 2048;
 /// Copies `bytes` bytes by whole cache lines, through the caches.
 ///
 /// An ordinary store asks for what its line held before, and waits where another core has it: as with staging, which the
-/// reader still holds when it is filled again. On x86 the string instruction asks only for the line, and leaves it in
-/// the cache all the same. Measured on Zen 5: a fifth of the time where the cores share the third-level cache only,
-/// half where they share the second, two thirds for memory that no other core uses; who reads it next is as fast.
+/// reader still holds when it is filled again. The string instruction of x86 need not, which is taken to be why it is
+/// faster. Measured between two processors of a virtual machine (Zen 5), 32 KiB to staging: a fifth of the time in
+/// some minutes, half in others when all of it is faster, perhaps as the host places them; private copies in the cache
+/// two thirds; who reads it next is as fast.
 ///
 /// # Safety
 /// `src` must be valid for reads and `dst` for writes of `bytes` bytes. Where they overlap the result is unspecified.
