@@ -164,8 +164,12 @@ impl TcpTransport {
             socket.set_send_buffer_size(bytes)?;
             socket.set_recv_buffer_size(bytes)?;
         }
-        if let Some(name) = &self.settings.congestion {
-            socket.set_tcp_congestion(name.as_bytes())?;
+        match &self.settings.congestion {
+            Some(name) => socket.set_tcp_congestion(name.as_bytes())?,
+            // Within a host nothing is lost, and there is no queue to keep short: a control that paces, as BBR does,
+            // only costs timers and waits. Reno is in every kernel; where it is not allowed, the system's has to do.
+            None if !is_remote => drop(socket.set_tcp_congestion(b"reno")),
+            None => {}
         }
         if is_remote {
             // Finds a dead host while nothing is sent to it; `watch` finds it while something is.

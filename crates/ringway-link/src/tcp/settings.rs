@@ -23,7 +23,8 @@ pub struct TcpSettings {
     pub memory_limit: usize,
     /// `SO_SNDBUF` and `SO_RCVBUF` in bytes; `None` leaves them to the kernel, which adapts them.
     pub socket_buffers: Option<usize>,
-    /// The congestion control, such as `dctcp`; `None` leaves it to the system.
+    /// The congestion control, such as `dctcp`; `None` leaves it to the system, but for peers on the same host, which
+    /// get Reno.
     pub congestion: Option<String>,
 }
 
