@@ -179,12 +179,16 @@ fn topologies() -> Vec<Topology> {
     ]
 }
 
-fn machines() -> [Machine; 2] {
+fn machines() -> [Machine; 3] {
     let near = Link::new(Duration::from_micros(1), Duration::from_micros(1), 10e9);
     let far = Link::new(Duration::from_micros(5), Duration::from_micros(2), 3e9);
     let even = Machine::new(near, far, 10e9);
     let slow = Link::new(Duration::from_micros(30), Duration::from_micros(8), 0.125e9);
-    [even, Machine::new(Link::SHARED_MEMORY, slow, 10e9)]
+    [
+        even,
+        Machine::new(Link::SHARED_MEMORY, slow, 10e9),
+        Machine::new(Link::LOOPBACK, slow, 40e9),
+    ]
 }
 
 /// Closed forms take hosts for equal and pipelines for perfect: they are within a factor of 2.5 of the run, and
@@ -258,6 +262,21 @@ fn the_choice_costs_little_more_than_the_best() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn whole_vectors_are_not_sent_where_the_processor_would_reduce_them_all() {
+    // As the engine has it for ranks that share a host but no memory; measured: decision 0005.
+    let far = Link::new(Duration::from_micros(10), Duration::from_micros(5), 1.1e9);
+    let machine = Machine::new(Link::LOOPBACK, far, 40e9).with_slice_bytes(512 << 10);
+    let two = Topology::single_host(2);
+    let of = |bytes| choose(Collective::AllReduce, bytes, &two, &machine).algorithm;
+    for bytes in [4, 1 << 10, 256 << 10] {
+        assert_eq!(of(bytes), Algorithm::OneShot, "{bytes}");
+    }
+    for bytes in [1 << 20, 64 << 20, 1 << 30] {
+        assert_eq!(of(bytes), Algorithm::Direct, "{bytes}");
     }
 }
 

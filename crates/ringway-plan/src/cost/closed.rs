@@ -37,6 +37,17 @@ struct Way {
     flows: u64,
 }
 
+impl Way {
+    /// How long it takes to move bytes and to reduce others.
+    fn with(&self, wire: Time, work: Time) -> Time {
+        if self.link.by_processor {
+            wire + work
+        } else {
+            wire.max(work)
+        }
+    }
+}
+
 /// Whether what arrives is reduced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Arriving {
@@ -223,8 +234,7 @@ impl<'a> Ranks<'a> {
     fn rest(&self, way: Way, bytes: u64, arriving: Arriving) -> Time {
         let slice = bytes.min(self.machine.slice_bytes as u64);
         let (busy, first) = self.message(way, bytes);
-        let wire = busy.less(first);
-        wire.max(self.work(bytes - slice, arriving))
+        way.with(busy.less(first), self.work(bytes - slice, arriving))
     }
 
     /// The first slice, so many hops on.
@@ -247,11 +257,8 @@ impl<'a> Ranks<'a> {
         match count {
             0 => Time::default(),
             _ => {
-                let each = self
-                    .message(way, bytes)
-                    .0
-                    .max(self.work(bytes, arriving))
-                    .max(hop);
+                let busy = self.message(way, bytes).0;
+                let each = way.with(busy, self.work(bytes, arriving)).max(hop);
                 each.times(count - 1) + hop + self.rest(way, bytes, arriving)
             }
         }
@@ -267,7 +274,7 @@ impl<'a> Ranks<'a> {
         };
         let hops = self.hops(far, crossings, part, arriving)
             + self.hops(self.near(), rounds - crossings, part, arriving);
-        let busy = self.message(far, part).0.max(self.work(part, arriving));
+        let busy = far.with(self.message(far, part).0, self.work(part, arriving));
         let paced = busy.times(rounds - 1) + self.hop(far, part, arriving);
         hops.max(paced) + self.rest(far, part, arriving)
     }
@@ -381,8 +388,19 @@ impl<'a> Ranks<'a> {
                 ..far
             };
             let (long, short) = (width.max(height), width.min(height));
-            self.rounds(two, long - 1, half / long, arriving)
-                + self.rounds(two, short - 1, half / (width * height), arriving)
+            let rounds = [
+                (long - 1, half / long),
+                (short - 1, half / (width * height)),
+            ];
+            let each = |(count, bytes)| {
+                let time = self.rounds(two, count, bytes, arriving);
+                // The processor reduces both halves, if it moves them too.
+                match far.link.by_processor {
+                    true => time + self.work(count * bytes, arriving),
+                    false => time,
+                }
+            };
+            each(rounds[0]) + each(rounds[1])
         }
     }
 
@@ -431,8 +449,12 @@ impl<'a> Ranks<'a> {
             .0
             .times(count)
             .latency(way.link.latency);
+        let work = self.work(count * bytes, arriving);
+        if way.link.by_processor {
+            return busy + work;
+        }
         let slice = bytes.min(self.machine.slice_bytes as u64);
-        let all = self.hop(way, bytes, Kept) + self.work(count * bytes, arriving);
+        let all = self.hop(way, bytes, Kept) + work;
         (busy + self.work(slice, arriving)).max(all)
     }
 }

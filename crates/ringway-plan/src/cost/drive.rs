@@ -267,7 +267,11 @@ impl Drive<'_> {
         let takes = Time::default()
             .latency(slices * overhead)
             .wire(link.wire(len as u64));
-        let start = now.max(self.sending[out]);
+        let mut start = now.max(self.sending[out]);
+        if link.by_processor {
+            start = start.max(self.processors[from]);
+            self.processors[from] = start + takes;
+        }
         self.sending[out] = start + takes;
         self.at(
             self.sending[out],

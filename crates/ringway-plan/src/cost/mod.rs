@@ -3,7 +3,8 @@
 //! The model is alpha-beta-gamma: a message of b bytes takes alpha + b * beta, a reduction of b bytes
 //! b * gamma. Alpha has two parts: *overhead*, during which the sending rank can do nothing else, and *latency*,
 //! which passes by itself. A rank sends one message at a time within its host, and so receives; ranks of a host
-//! share its network cards towards other hosts. Messages move in slices, so that steps that depend on each other
+//! share its network cards towards other hosts. Reductions overlap with messages, unless it is the processor that moves
+//! the bytes. Messages move in slices, so that steps that depend on each other
 //! overlap.
 //!
 //! [`predict`] runs the executors of all ranks against such machines, in virtual time; [`estimate`] is the
@@ -28,15 +29,19 @@ pub struct Link {
     overhead: u64,
     /// Femtoseconds.
     byte: u64,
+    /// Whether the ranks' processors move the bytes, and reduce nothing meanwhile.
+    by_processor: bool,
 }
 
 impl Link {
-    /// Loopback TCP, between ranks that each have a core. Half a round trip was measured at 3.8 to 5.9 us and one
-    /// stream at 3 GB/s (AMD EPYC guest, Linux 6.18); half of the time is taken to be the sender's.
+    /// Loopback TCP, between ranks that each have a core, which copies all bytes into and out of the kernel. A send of
+    /// 4 bytes was measured at 3 us, another round at 4, and all-reduces of 1 to 16 MiB at 0.12 to 0.2 ns for each byte
+    /// that a rank sends and receives (AMD EPYC guest, Linux 6.18; decision 0005).
     pub const LOOPBACK: Self = Self {
-        latency: 2_500_000,
-        overhead: 2_500_000,
-        byte: 333_333,
+        latency: 1_000_000,
+        overhead: 3_000_000,
+        byte: 143_000,
+        by_processor: true,
     };
 
     /// Shared memory of a host. Half a round trip was measured at 0.06 or 0.24 us, by where the
@@ -45,6 +50,7 @@ impl Link {
         latency: 100_000,
         overhead: 50_000,
         byte: 90_909,
+        by_processor: false,
     };
 
     /// `latency` passes by itself, `overhead` is the sender's time for each message.
@@ -57,6 +63,7 @@ impl Link {
             latency: picoseconds(latency),
             overhead: picoseconds(overhead),
             byte,
+            by_processor: false,
         }
     }
 
