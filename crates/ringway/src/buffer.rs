@@ -94,7 +94,7 @@ impl<T: Element> ArenaBuffer<T> {
     /// Ordinary memory, for comparison; zeros.
     pub fn private(len: usize) -> Self {
         let mut storage = vec![0_u64; (len * size_of::<T>()).div_ceil(8)];
-        let memory = words(&mut storage).slice(0..len * size_of::<T>());
+        let memory = exclusive(&mut storage).slice(0..len * size_of::<T>());
         Self {
             memory,
             len,
@@ -160,11 +160,6 @@ pub(crate) fn exclusive<T: Element>(elements: &mut [T]) -> Memory {
 pub(crate) fn shared<T: Element>(elements: &[T]) -> Memory {
     // SAFETY: as above, for reads.
     unsafe { Memory::new(elements.as_ptr().cast_mut().cast(), size_of_val(elements)) }
-}
-
-/// A handle to scratch of the engine's own, which lives as long as the operation.
-pub(crate) fn words(words: &mut [u64]) -> Memory {
-    exclusive(words)
 }
 
 /// A handle for tests that look at lengths and never at bytes.

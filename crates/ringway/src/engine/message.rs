@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringway_kernels::{Finish, Stores};
 use ringway_link::{LinkError, MessageKey, Sink, Transport};
 use ringway_plan::{Action, DataType, Executor, Order, Pending, Place, Rank, ReduceOp, Space};
-use ringway_sys::Memory;
+use ringway_sys::{Memory, Staging};
 
 use super::task::Task;
 
@@ -27,9 +27,8 @@ pub(crate) struct MessageOp {
     members: Arc<[Rank]>,
     executor: Executor,
     operands: Operands,
-    scratch: Memory,
-    /// What `scratch` points into.
-    _words: Vec<u64>,
+    /// Kept by the process for the next operation: fresh memory costs a page fault for each page.
+    scratch: Staging,
     /// Messages asked for as views, by the executor's number: where they lie once they are there.
     views: Vec<Option<(Rank, MessageKey, Memory)>>,
 }
@@ -41,9 +40,7 @@ impl MessageOp {
         executor: Executor,
         operands: Operands,
     ) -> Self {
-        let bytes = executor.scratch_bytes();
-        let mut words = vec![0_u64; bytes.div_ceil(8)];
-        let scratch = crate::buffer::words(&mut words).slice(0..bytes);
+        let scratch = Staging::new(executor.scratch_bytes());
         let views = vec![None; executor.views()];
         Self {
             task,
@@ -51,7 +48,6 @@ impl MessageOp {
             executor,
             operands,
             scratch,
-            _words: words,
             views,
         }
     }
@@ -81,7 +77,7 @@ impl MessageOp {
         let space = match place.space {
             Space::Input => self.operands.input,
             Space::Output => self.operands.output,
-            Space::Scratch => self.scratch,
+            Space::Scratch => self.scratch.memory(),
         };
         space.slice(place.range())
     }
