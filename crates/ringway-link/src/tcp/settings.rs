@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Settings of [`super::TcpTransport`]. The defaults are first choices, not measured ones: the example `tcp_bench`
-/// measures what others do.
+/// Settings of [`super::TcpTransport`]. Decision 0005 says what the defaults were measured against; the example
+/// `tcp_bench` measures what others do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpSettings {
     /// The longest message, in bytes, that is sent without being asked for. It costs no round trip, and a copy
