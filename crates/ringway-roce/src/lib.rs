@@ -1,0 +1,13 @@
+//! The RoCE v2 protocol without IO: RDMA over UDP as the InfiniBand specification has it (volume 1 and annex A17).
+//!
+//! Nothing here opens a socket, reads a clock or touches raw memory. The caller hands in packets and the time, and
+//! takes packets out; memory is what it registers as a [`Region`].
+#![forbid(unsafe_code)]
+
+mod memory;
+mod psn;
+pub mod timer;
+pub mod wire;
+
+pub use memory::{Access, AccessError, Key, ProtectionDomain, Region, RegisterError};
+pub use psn::{MAX_WINDOW, Psn, Qpn};
