@@ -7,6 +7,7 @@
 pub mod dcqcn;
 mod memory;
 mod psn;
+pub mod rc;
 pub mod timer;
 pub mod wire;
 

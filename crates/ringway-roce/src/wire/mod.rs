@@ -19,4 +19,5 @@ pub use extended::{Aeth, AtomicEth, Deth, Nak, Reth, Syndrome};
 pub use flow::{Addresses, Flow, IpPacket, ROCE_PORT};
 pub use icrc::icrc;
 pub use operation::{Immediate, Operation};
+pub(crate) use packet::emit_with;
 pub use packet::{ICRC_LEN, MAX_OVERHEAD, Malformed, Packet};

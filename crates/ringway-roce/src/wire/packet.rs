@@ -82,7 +82,7 @@ impl<'a> Packet<'a> {
 }
 
 /// Writes a packet whose payload `fill` puts straight into its place, so that it is copied only once.
-fn emit_with<E>(
+pub(crate) fn emit_with<E>(
     bth: &Bth,
     operation: &Operation,
     payload: usize,

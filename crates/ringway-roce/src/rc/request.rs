@@ -1,0 +1,186 @@
+//! A send request that has its PSNs: which packet is which part of it.
+
+use super::{Link, Local, Mtu, Remote, SendRequest, Source, Work};
+use crate::{
+    Access, AccessError, ProtectionDomain, Psn, Region,
+    wire::{AtomicEth, Bth, Operation, Reth, emit_with},
+};
+
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) posted: SendRequest,
+    pub(super) first: Psn,
+    /// How many PSNs it has: its packets, or of a READ those of the response.
+    pub(super) packets: u32,
+}
+
+/// A packet to be sent.
+pub(super) struct Outgoing<'a> {
+    operation: Operation,
+    payload: Option<(&'a Source, u32)>,
+    length: u32,
+    solicited: bool,
+    /// The last one of a message that the peer has to acknowledge.
+    ends: bool,
+    /// The PSN of the packet after it.
+    pub(super) next: Psn,
+}
+
+impl Request {
+    pub(super) const fn end(&self) -> Psn {
+        self.first.plus(self.packets)
+    }
+
+    pub(super) const fn contains(&self, psn: Psn) -> bool {
+        psn.index_in(self.first, self.packets).is_some()
+    }
+
+    /// The packet with a PSN of this request's. Of a READ, it asks for what is still missing from there on.
+    pub(super) fn packet(&self, psn: Psn, mtu: Mtu) -> Outgoing<'_> {
+        let index = psn.since(self.first) as u32;
+        let offset = index * mtu.bytes();
+        let (operation, payload) = match &self.posted.work {
+            Work::Send { source, immediate } => {
+                (self.send(index, *immediate), Some((source, offset)))
+            }
+            Work::Write {
+                source,
+                remote,
+                immediate,
+            } => {
+                let operation = self.write(index, *remote, source.len() as u32, *immediate);
+                (operation, Some((source, offset)))
+            }
+            Work::Read { into, remote } => {
+                let reth = Reth {
+                    address: remote.address.wrapping_add(u64::from(offset)),
+                    key: remote.key,
+                    length: into.length - offset,
+                };
+                (Operation::ReadRequest(reth), None)
+            }
+            Work::FetchAdd { remote, add, .. } => {
+                (Operation::FetchAdd(atomic(*remote, *add, 0)), None)
+            }
+            Work::CompareSwap {
+                remote,
+                compare,
+                swap,
+                ..
+            } => {
+                let atomic = atomic(*remote, *swap, *compare);
+                (Operation::CompareSwap(atomic), None)
+            }
+        };
+        let last = index + 1 == self.packets;
+        let next = if payload.is_some() {
+            psn.plus(1)
+        } else {
+            self.end()
+        };
+        Outgoing {
+            operation,
+            length: payload.map_or(0, |(source, offset)| {
+                mtu.bytes().min(source.len() as u32 - offset)
+            }),
+            payload,
+            solicited: self.posted.solicited && last,
+            ends: last && payload.is_some(),
+            next,
+        }
+    }
+
+    /// Where the response with a PSN of this READ's goes, and how long it must be.
+    pub(super) fn response_place(&self, psn: Psn, mtu: Mtu) -> Option<Local> {
+        let Work::Read { into, .. } = self.posted.work else {
+            return None;
+        };
+        let offset = psn.index_in(self.first, self.packets)? * mtu.bytes();
+        Some(Local {
+            key: into.key,
+            address: into.address.wrapping_add(u64::from(offset)),
+            length: mtu.bytes().min(into.length - offset),
+        })
+    }
+
+    const fn send(&self, index: u32, immediate: Option<u32>) -> Operation {
+        match (index == 0, index + 1 == self.packets, immediate) {
+            (true, true, None) => Operation::SendOnly,
+            (true, true, Some(data)) => Operation::SendOnlyImmediate(data),
+            (true, false, _) => Operation::SendFirst,
+            (false, false, _) => Operation::SendMiddle,
+            (false, true, None) => Operation::SendLast,
+            (false, true, Some(data)) => Operation::SendLastImmediate(data),
+        }
+    }
+
+    const fn write(
+        &self,
+        index: u32,
+        remote: Remote,
+        length: u32,
+        immediate: Option<u32>,
+    ) -> Operation {
+        let reth = Reth {
+            address: remote.address,
+            key: remote.key,
+            length,
+        };
+        match (index == 0, index + 1 == self.packets, immediate) {
+            (true, true, None) => Operation::WriteOnly(reth),
+            (true, true, Some(data)) => Operation::WriteOnlyImmediate(reth, data),
+            (true, false, _) => Operation::WriteFirst(reth),
+            (false, false, _) => Operation::WriteMiddle,
+            (false, true, None) => Operation::WriteLast,
+            (false, true, Some(data)) => Operation::WriteLastImmediate(data),
+        }
+    }
+}
+
+const fn atomic(remote: Remote, swap_or_add: u64, compare: u64) -> AtomicEth {
+    AtomicEth {
+        address: remote.address,
+        key: remote.key,
+        swap_or_add,
+        compare,
+    }
+}
+
+impl Outgoing<'_> {
+    /// Writes the packet; its payload comes straight out of registered memory.
+    pub(super) fn emit<R: Region>(
+        &self,
+        psn: Psn,
+        ack_due: bool,
+        link: &Link,
+        domain: &ProtectionDomain<R>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), AccessError> {
+        let mut bth = Bth::new(link.peer, psn);
+        bth.solicited = self.solicited;
+        bth.ack_request = self.ends || ack_due && self.payload.is_some();
+        emit_with(
+            &bth,
+            &self.operation,
+            self.length as usize,
+            &link.flow,
+            out,
+            |into| {
+                match self.payload {
+                    None => Ok(()),
+                    Some((Source::Inline(bytes), offset)) => {
+                        let start = offset as usize;
+                        into.copy_from_slice(&bytes[start..start + into.len()]);
+                        Ok(())
+                    }
+                    // Nothing needs no memory.
+                    Some((Source::Memory(local), _)) if local.length == 0 => Ok(()),
+                    Some((Source::Memory(local), offset)) => {
+                        let address = local.address.wrapping_add(u64::from(offset));
+                        domain.read(local.key, address, into, Access::NONE)
+                    }
+                }
+            },
+        )
+    }
+}

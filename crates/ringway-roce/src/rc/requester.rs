@@ -1,0 +1,423 @@
+//! The requester: the half of a queue pair that sends requests and sees them through.
+//!
+//! PSNs are given out when a request is started. Between `unacked` and `sent` lie the packets under way; `cursor` is
+//! the next to be sent, and going back to N is setting it back. Requests complete in order, from the front.
+
+use std::{collections::VecDeque, time::Instant};
+
+use super::{
+    Completion, Counters, Link, Local, PostError, SendAttributes, SendRequest, Status, Work,
+    request::Request,
+};
+use crate::{
+    Access, AccessError, Key, MAX_WINDOW, ProtectionDomain, Psn, Region,
+    timer::{Retries, RnrTimer},
+    wire::{Aeth, Nak, Packet, Syndrome},
+};
+
+#[derive(Debug)]
+pub(super) struct Requester {
+    attributes: SendAttributes,
+    /// Posted, but without PSNs yet.
+    waiting: VecDeque<SendRequest>,
+    /// With PSNs, the oldest first.
+    started: VecDeque<Request>,
+    /// The oldest packet that is not acknowledged. In a READ: the next response.
+    unacked: Psn,
+    /// The next packet to send.
+    cursor: Psn,
+    /// One after the last packet that was ever sent.
+    sent: Psn,
+    /// One after the last packet of `started`.
+    next: Psn,
+    retries: Retries,
+    rnr_retries: Retries,
+    ack_deadline: Option<Instant>,
+    rnr_until: Option<Instant>,
+    /// Where a missing response made the requester go back to: only once, for each of the later responses that are
+    /// under way says the same.
+    went_back_to: Option<Psn>,
+}
+
+/// The queue pair must fail: the request with this packet for this reason, the others as flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) at: Psn,
+    pub(super) status: Status,
+}
+
+impl Requester {
+    pub(super) fn new(attributes: SendAttributes) -> Self {
+        let first = attributes.first_psn;
+        Self {
+            attributes,
+            waiting: VecDeque::new(),
+            started: VecDeque::new(),
+            unacked: first,
+            cursor: first,
+            sent: first,
+            next: first,
+            retries: Retries::limited(attributes.retries),
+            rnr_retries: Retries::rnr(attributes.rnr_retries),
+            ack_deadline: None,
+            rnr_until: None,
+            went_back_to: None,
+        }
+    }
+
+    pub(super) fn post(
+        &mut self,
+        request: SendRequest,
+        capacity: usize,
+        link: &Link,
+    ) -> Result<(), PostError> {
+        if self.waiting.len() + self.started.len() >= capacity {
+            return Err(PostError::Full(capacity));
+        }
+        let length = request.work.length();
+        let max = link.mtu.bytes().saturating_mul(MAX_WINDOW - 1).min(1 << 31);
+        if length > max as usize {
+            return Err(PostError::TooLong { length, max });
+        }
+        if request.work.is_answered() && self.attributes.initiator_depth == 0 {
+            return Err(PostError::NoInitiatorDepth);
+        }
+        self.waiting.push_back(request);
+        Ok(())
+    }
+
+    /// Writes the next packet, if there is one to send now.
+    pub(super) fn poll_transmit<R: Region>(
+        &mut self,
+        now: Instant,
+        link: &Link,
+        domain: &ProtectionDomain<R>,
+        counters: &mut Counters,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        if self.rnr_until.is_some() || !self.window_is_open() {
+            return Ok(false);
+        }
+        if self.cursor == self.next && !self.start_next(link) {
+            return Ok(false);
+        }
+        let Some(request) = self.request_at(self.cursor) else {
+            return Ok(false);
+        };
+        let psn = self.cursor;
+        let packet = request.packet(psn, link.mtu);
+        let ack_every = (self.attributes.window / 4).max(1);
+        let next = packet.next;
+        packet
+            .emit(psn, psn.get().is_multiple_of(ack_every), link, domain, out)
+            .map_err(|_: AccessError| Failure {
+                at: psn,
+                status: Status::LocalProtection,
+            })?;
+        self.cursor = next;
+        if psn.is_before(self.sent) {
+            counters.retransmitted += 1;
+        }
+        if self.sent.is_before(self.cursor) {
+            self.sent = self.cursor;
+        }
+        if self.ack_deadline.is_none() {
+            self.ack_deadline = self.attributes.timeout.duration().map(|wait| now + wait);
+        }
+        Ok(true)
+    }
+
+    /// An acknowledgement, positive or negative.
+    pub(super) fn acknowledge(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        aeth: Aeth,
+        counters: &mut Counters,
+        completions: &mut VecDeque<Completion>,
+    ) -> Result<(), Failure> {
+        if !self.is_under_way(psn) {
+            counters.stale_responses += 1;
+            return Ok(());
+        }
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => {
+                self.settle(now, psn.plus(1), counters, completions);
+            }
+            Syndrome::RnrNak { timer } => {
+                if self.settle(now, psn, counters, completions) && self.rnr_until.is_none() {
+                    counters.rnr_naks_received += 1;
+                    self.wait_for_receiver(now, timer)?;
+                }
+            }
+            Syndrome::Nak(Nak::SequenceError) => {
+                let reached = self.settle(now, psn, counters, completions);
+                if reached && self.rnr_until.is_none() && self.cursor != psn {
+                    counters.sequence_naks_received += 1;
+                    self.retry(Status::RetriesExceeded)?;
+                }
+            }
+            Syndrome::Nak(nak) => {
+                self.settle(now, psn, counters, completions);
+                let status = match nak {
+                    Nak::RemoteAccess => Status::RemoteAccess,
+                    Nak::RemoteOperational => Status::RemoteOperational,
+                    Nak::InvalidRequest | Nak::SequenceError => Status::RemoteInvalidRequest,
+                };
+                return Err(Failure { at: psn, status });
+            }
+            Syndrome::Reserved(_) => counters.stale_responses += 1,
+        }
+        Ok(())
+    }
+
+    /// A packet of a READ's response.
+    pub(super) fn read_response<R: Region>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        link: &Link,
+        domain: &mut ProtectionDomain<R>,
+        counters: &mut Counters,
+        completions: &mut VecDeque<Completion>,
+    ) -> Result<(), Failure> {
+        let psn = packet.bth.psn;
+        if !self.is_under_way(psn) || !self.settle(now, psn, counters, completions) {
+            counters.stale_responses += 1;
+            return Ok(());
+        }
+        let place = self
+            .started
+            .front()
+            .and_then(|request| request.response_place(psn, link.mtu));
+        let Some(place) = place.filter(|place| place.length as usize == packet.payload.len())
+        else {
+            counters.bad_responses += 1;
+            return Ok(());
+        };
+        let Local { key, address, .. } = place;
+        write_local(domain, psn, key, address, packet.payload)?;
+        self.advance(now, psn.plus(1));
+        self.complete_front(completions);
+        Ok(())
+    }
+
+    /// The answer to an atomic operation.
+    pub(super) fn atomic_response<R: Region>(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        before: u64,
+        domain: &mut ProtectionDomain<R>,
+        counters: &mut Counters,
+        completions: &mut VecDeque<Completion>,
+    ) -> Result<(), Failure> {
+        if !self.is_under_way(psn) || !self.settle(now, psn, counters, completions) {
+            counters.stale_responses += 1;
+            return Ok(());
+        }
+        let into = match self.started.front().map(|request| &request.posted.work) {
+            Some(Work::FetchAdd { into, .. } | Work::CompareSwap { into, .. }) => *into,
+            _ => {
+                counters.bad_responses += 1;
+                return Ok(());
+            }
+        };
+        write_local(domain, psn, into.key, into.address, &before.to_ne_bytes())?;
+        self.advance(now, psn.plus(1));
+        self.complete_front(completions);
+        Ok(())
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        [self.ack_deadline, self.rnr_until]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        counters: &mut Counters,
+    ) -> Result<(), Failure> {
+        if self.rnr_until.is_some_and(|until| until <= now) {
+            self.rnr_until = None;
+        }
+        if self.ack_deadline.is_some_and(|deadline| deadline <= now) {
+            counters.timeouts += 1;
+            self.went_back_to = None;
+            self.retry(Status::RetriesExceeded)?;
+        }
+        Ok(())
+    }
+
+    /// Ends all requests: the one with the failed packet with its status, the others as flushed.
+    pub(super) fn fail(self, failure: Option<Failure>, completions: &mut VecDeque<Completion>) {
+        let started = self.started.into_iter().map(|request| {
+            let status = failure.filter(|failure| request.contains(failure.at));
+            (request.posted, status.map(|failure| failure.status))
+        });
+        let waiting = self.waiting.into_iter().map(|posted| (posted, None));
+        for (posted, status) in started.chain(waiting) {
+            completions.push_back(Completion {
+                id: posted.id,
+                status: status.unwrap_or(Status::Flushed),
+                done: posted.work.done(),
+            });
+        }
+    }
+
+    const fn is_under_way(&self, psn: Psn) -> bool {
+        let count = self.sent.since(self.unacked) as u32;
+        psn.index_in(self.unacked, count).is_some()
+    }
+
+    /// A READ counts with all its responses; if nothing else is under way it may go beyond the window.
+    const fn window_is_open(&self) -> bool {
+        (self.cursor.since(self.unacked) as u32) < self.attributes.window
+    }
+
+    /// Gives PSNs to the next request, unless the limits forbid it.
+    fn start_next(&mut self, link: &Link) -> bool {
+        let Some(posted) = self.waiting.front() else {
+            return false;
+        };
+        let packets = link.mtu.packets(posted.work.length() as u32);
+        let under_way = self.next.since(self.unacked) as u32;
+        if under_way + packets >= MAX_WINDOW {
+            return false;
+        }
+        if posted.work.is_answered() {
+            let answered = |request: &&Request| request.posted.work.is_answered();
+            let depth = self.started.iter().filter(answered).count();
+            if depth >= usize::from(self.attributes.initiator_depth) {
+                return false;
+            }
+        }
+        let Some(posted) = self.waiting.pop_front() else {
+            return false;
+        };
+        self.started.push_back(Request {
+            posted,
+            first: self.next,
+            packets,
+        });
+        self.next = self.next.plus(packets);
+        true
+    }
+
+    fn request_at(&self, psn: Psn) -> Option<&Request> {
+        let after = self
+            .started
+            .partition_point(|request| !psn.is_before(request.first));
+        self.started
+            .get(after.checked_sub(1)?)
+            .filter(|request| request.contains(psn))
+    }
+
+    /// Takes everything before `target` as acknowledged. False if a response that should have come before is
+    /// missing: then the requester goes back to it.
+    fn settle(
+        &mut self,
+        now: Instant,
+        target: Psn,
+        counters: &mut Counters,
+        completions: &mut VecDeque<Completion>,
+    ) -> bool {
+        while self.unacked.is_before(target) {
+            let Some(front) = self.started.front() else {
+                return true;
+            };
+            if front.posted.work.is_answered() {
+                if self.went_back_to != Some(self.unacked) && self.cursor != self.unacked {
+                    counters.implied_naks += 1;
+                    self.went_back_to = Some(self.unacked);
+                    self.cursor = self.unacked;
+                }
+                return false;
+            }
+            let end = front.end();
+            self.advance(now, if target.is_before(end) { target } else { end });
+            self.complete_front(completions);
+        }
+        true
+    }
+
+    /// The connection makes progress: all retries are there again, and the clock starts anew.
+    fn advance(&mut self, now: Instant, unacked: Psn) {
+        self.unacked = unacked;
+        if self.cursor.is_before(unacked) {
+            self.cursor = unacked;
+        }
+        self.retries.refill();
+        self.rnr_retries.refill();
+        self.ack_deadline = if self.unacked == self.sent || self.rnr_until.is_some() {
+            None
+        } else {
+            self.attributes.timeout.duration().map(|wait| now + wait)
+        };
+    }
+
+    /// Completes the front request if all of it is acknowledged.
+    fn complete_front(&mut self, completions: &mut VecDeque<Completion>) {
+        let unacked = self.unacked;
+        if let Some(request) = self
+            .started
+            .pop_front_if(|request| !unacked.is_before(request.end()))
+            && request.posted.signaled
+        {
+            completions.push_back(Completion {
+                id: request.posted.id,
+                status: Status::Success,
+                done: request.posted.work.done(),
+            });
+        }
+    }
+
+    /// Sends again from the oldest packet on.
+    fn retry(&mut self, exhausted: Status) -> Result<(), Failure> {
+        if !self.retries.take() {
+            return Err(Failure {
+                at: self.unacked,
+                status: exhausted,
+            });
+        }
+        self.cursor = self.unacked;
+        // The clock starts anew with the next packet.
+        self.ack_deadline = None;
+        Ok(())
+    }
+
+    fn wait_for_receiver(&mut self, now: Instant, timer: u8) -> Result<(), Failure> {
+        if !self.rnr_retries.take() {
+            return Err(Failure {
+                at: self.unacked,
+                status: Status::RnrRetriesExceeded,
+            });
+        }
+        self.cursor = self.unacked;
+        self.rnr_until = RnrTimer::new(timer).map(|timer| now + timer.duration());
+        self.ack_deadline = None;
+        Ok(())
+    }
+}
+
+fn write_local<R: Region>(
+    domain: &mut ProtectionDomain<R>,
+    psn: Psn,
+    key: Key,
+    address: u64,
+    bytes: &[u8],
+) -> Result<(), Failure> {
+    // Nothing needs no memory.
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    domain
+        .write(key, address, bytes, Access::LOCAL_WRITE)
+        .map_err(|_: AccessError| Failure {
+            at: psn,
+            status: Status::LocalProtection,
+        })
+}
