@@ -4,6 +4,7 @@
 //! takes packets out; memory is what it registers as a [`Region`].
 #![forbid(unsafe_code)]
 
+pub mod cm;
 pub mod dcqcn;
 mod memory;
 mod psn;
