@@ -1,5 +1,7 @@
 //! What a queue pair is told about itself, its peer and the path between them.
 
+use std::num::NonZeroU32;
+
 use crate::{
     Access, Psn, Qpn, dcqcn,
     timer::{AckTimeout, RnrTimer},
@@ -95,13 +97,14 @@ pub struct SendAttributes {
     pub first_psn: Psn,
     /// How long to wait for an acknowledgement.
     pub timeout: AckTimeout,
-    /// How often to send again without progress after time-outs and sequence errors, 0 to 7.
+    /// How often to send again without progress after time-outs and sequence errors. The standard's codes end at 7,
+    /// which is seven times.
     pub retries: u8,
     /// How often to send again without progress after "receiver not ready", 0 to 6; 7 is for ever.
     pub rnr_retries: u8,
     /// How many READs and atomic operations may be under way: at most the peer's `responder_resources`.
     pub initiator_depth: u8,
     /// How many packets may be sent ahead of the acknowledgements, so that they don't overflow the peer's socket
-    /// buffer. At least 1.
-    pub window: u32,
+    /// buffer.
+    pub window: NonZeroU32,
 }

@@ -106,7 +106,7 @@ impl Requester {
         };
         let psn = self.cursor;
         let packet = request.packet(psn, link.mtu);
-        let ack_every = (self.attributes.window / 4).max(1);
+        let ack_every = (self.attributes.window.get() / 4).max(1);
         let next = packet.next;
         packet
             .emit(psn, psn.get().is_multiple_of(ack_every), link, domain, out)
@@ -275,7 +275,7 @@ impl Requester {
 
     /// A READ counts with all its responses; if nothing else is under way it may go beyond the window.
     const fn window_is_open(&self) -> bool {
-        (self.cursor.since(self.unacked) as u32) < self.attributes.window
+        (self.cursor.since(self.unacked) as u32) < self.attributes.window.get()
     }
 
     /// Gives PSNs to the next request, unless the limits forbid it.

@@ -325,6 +325,27 @@ fn a_peer_that_does_not_answer_a_dreq_is_gone() {
 }
 
 #[test]
+fn each_message_has_all_retries() {
+    let mut now = Instant::now();
+    let mut a = initiator(now);
+    let req = a.poll_transmit().unwrap();
+    for _ in 0..CM_RETRIES {
+        now += INTERVAL;
+        a.handle_timeout(now);
+        assert!(a.poll_transmit().is_some());
+    }
+    let mut b = listener(&req);
+    b.accept(now, &acceptance(), &[]).unwrap();
+    assert!(a.handle(now, &b.poll_transmit().unwrap()));
+    a.disconnect(now).unwrap();
+    for _ in 0..CM_RETRIES {
+        now += INTERVAL;
+        a.handle_timeout(now);
+        assert_eq!(a.state(), State::DreqSent);
+    }
+}
+
+#[test]
 fn a_dreq_may_overtake_the_rtu() {
     let now = Instant::now();
     let (mut a, mut b, _) = replied(now);

@@ -90,6 +90,8 @@ fn answers_to_reads_wait_too() {
     assert!(b.transmit(now).is_some());
     assert_eq!(b.transmit(now), None);
     assert!(b.qp.poll_timeout().is_some());
+    b.qp.fail();
+    assert_eq!(b.qp.poll_timeout(), None);
 }
 
 #[test]

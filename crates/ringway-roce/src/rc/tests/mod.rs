@@ -9,6 +9,7 @@ mod states;
 
 use std::{
     net::{IpAddr, Ipv4Addr},
+    num::NonZeroU32,
     time::{Duration, Instant},
 };
 
@@ -229,7 +230,7 @@ fn send_attributes(setup: Setup) -> SendAttributes {
         retries: setup.retries,
         rnr_retries: setup.rnr_retries,
         initiator_depth: setup.depth,
-        window: setup.window,
+        window: NonZeroU32::new(setup.window).unwrap(),
     }
 }
 

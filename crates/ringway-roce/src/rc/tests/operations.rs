@@ -203,6 +203,25 @@ fn one_acknowledgement_answers_many_messages() {
 }
 
 #[test]
+fn answers_and_requests_take_turns() {
+    let now = Instant::now();
+    let (mut a, mut b) = connected(Setup::default());
+    let (into, remote) = (a.local(0, 1000), b.remote(0));
+    a.post(1, Work::Read { into, remote });
+    let request = a.transmit(now).unwrap();
+    b.take(now, &request);
+    b.post(1, write(&pattern(1000), a.remote(5000)));
+    let is_write = |bytes: &Vec<u8>| {
+        matches!(
+            operation(bytes),
+            Operation::WriteFirst(_) | Operation::WriteMiddle | Operation::WriteLast
+        )
+    };
+    let kinds: Vec<bool> = b.transmit_all(now).iter().map(is_write).collect();
+    assert_eq!(kinds, [true, false].repeat(4));
+}
+
+#[test]
 fn both_directions_at_once() {
     let now = Instant::now();
     let (mut a, mut b) = connected(Setup::default());

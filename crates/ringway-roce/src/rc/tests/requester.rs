@@ -29,6 +29,23 @@ fn the_window_bounds_what_is_under_way() {
     assert_eq!(b.memory()[..5000], bytes);
 }
 
+/// More than half of the numbers under way, and old packets would look like new ones.
+#[test]
+fn however_large_the_window_half_of_the_numbers_stay_free() {
+    let now = Instant::now();
+    let setup = Setup {
+        window: u32::MAX,
+        ..Setup::default()
+    };
+    let (mut a, b) = connected(setup);
+    let mut into = a.local(0, 0);
+    into.length = 256 * (crate::MAX_WINDOW - 1);
+    let remote = b.remote(0);
+    a.post(1, Work::Read { into, remote });
+    a.post(2, write(b"x", remote));
+    assert_eq!(a.transmit_all(now).len(), 1);
+}
+
 #[test]
 fn the_initiator_depth_bounds_reads() {
     let now = Instant::now();
@@ -98,11 +115,33 @@ fn a_later_response_asks_for_the_missing_one_once() {
     }
     assert_eq!(a.qp.counters().implied_naks, 1);
     assert_eq!(a.transmit_all(now).len(), 1);
+    a.take(now, &answers[2]);
+    assert_eq!(a.qp.counters().implied_naks, 1);
+    assert_eq!(a.transmit(now), None);
     // It was only late.
     for bytes in &answers {
         a.take(now, bytes);
     }
     assert_eq!(a.statuses(), [(1, Status::Success)]);
+}
+
+#[test]
+fn after_a_time_out_a_missing_response_may_show_again() {
+    let now = Instant::now();
+    let (mut a, mut b) = connected(Setup::default());
+    let work = read(&a, &b, 1000);
+    a.post(1, work);
+    for round in 1..=2 {
+        let request = a.transmit(now).unwrap();
+        b.take(now, &request);
+        for bytes in &b.transmit_all(now)[1..] {
+            a.take(now, bytes);
+        }
+        assert_eq!(a.qp.counters().implied_naks, round);
+        // What asks for it is lost.
+        assert_eq!(a.transmit_all(now).len(), 1);
+        a.qp.handle_timeout(now + TIMEOUT);
+    }
 }
 
 #[test]
@@ -259,6 +298,47 @@ fn receiver_not_ready_has_retries_of_its_own() {
         let expected = ends.then_some((1, Status::RnrRetriesExceeded));
         assert_eq!(a.statuses(), Vec::from_iter(expected));
     }
+}
+
+#[test]
+fn progress_gives_the_rnr_retries_back() {
+    let mut now = Instant::now();
+    let (mut a, mut b) = connected(Setup::default());
+    for id in 0..3 {
+        a.post(id, send(b"hello"));
+    }
+    for id in 0..3 {
+        for _ in 0..3 {
+            exchange(now, &mut a, &mut b);
+            now += RNR_WAIT;
+            a.qp.handle_timeout(now);
+        }
+        b.post_receive(id, 0, 10);
+    }
+    exchange(now, &mut a, &mut b);
+    assert_eq!(a.statuses(), [0, 1, 2].map(|id| (id, Status::Success)));
+}
+
+/// The receiver was ready after all, and said so while the requester waited.
+#[test]
+fn the_ack_clock_stands_still_while_the_requester_waits() {
+    let now = Instant::now();
+    let (mut a, _) = connected(Setup::default());
+    a.post(1, send(b"one"));
+    a.post(2, send(b"two"));
+    a.transmit_all(now);
+    let not_ready = Operation::Acknowledge(aeth(Syndrome::RnrNak { timer: 12 }));
+    a.inject(now, 0xff_fffe, not_ready, &[]);
+    a.inject(now, 0xff_fffe, ACK, &[]);
+    assert_eq!(a.statuses(), [(1, Status::Success)]);
+    a.qp.handle_timeout(now + RNR_WAIT);
+    let numbers: Vec<u32> = a
+        .transmit_all(now + RNR_WAIT)
+        .iter()
+        .map(|bytes| psn(bytes))
+        .collect();
+    assert_eq!(numbers, [0xff_ffff]);
+    assert_eq!(a.qp.poll_timeout(), Some(now + RNR_WAIT + TIMEOUT));
 }
 
 #[test]

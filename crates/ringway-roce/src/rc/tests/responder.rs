@@ -89,6 +89,19 @@ fn a_repeated_read_is_answered_from_where_it_asks() {
 }
 
 #[test]
+fn a_repeated_read_is_answered_before_later_ones() {
+    let now = Instant::now();
+    let (_, mut b) = connected(Setup::default());
+    let request = Operation::ReadRequest(reth(&b, 0, 600));
+    b.inject(now, FIRST, request, &[]);
+    assert_eq!(b.transmit_all(now).len(), 3);
+    b.inject(now, 1, request, &[]);
+    b.inject(now, FIRST, request, &[]);
+    let numbers: Vec<u32> = b.transmit_all(now).iter().map(|bytes| psn(bytes)).collect();
+    assert_eq!(numbers, [FIRST, FIRST + 1, 0, 1, 2, 3]);
+}
+
+#[test]
 fn a_read_that_is_being_answered_starts_again() {
     let now = Instant::now();
     let (_, mut b) = connected(Setup::default());
