@@ -215,8 +215,8 @@ pub struct Rep {
     pub qkey: u32,
     /// The sender's queue pair.
     pub qpn: Qpn,
-    /// The PSN of the sender's first packet.
-    pub first_psn: Psn,
+    /// The PSN that the receiver's first packet shall have: what the sender expects.
+    pub starting_psn: Psn,
     /// How many READs and atomic operations the sender can have coming in.
     pub responder_resources: u8,
     /// How many it will have going out.
@@ -243,7 +243,7 @@ impl Rep {
             ids: Ids::parse(fields),
             qkey: fields.u32(8),
             qpn: Qpn::new(fields.u24(12)),
-            first_psn: Psn::new(fields.u24(20)),
+            starting_psn: Psn::new(fields.u24(20)),
             responder_resources: fields.u8(24),
             initiator_depth: fields.u8(25),
             target_ack_delay: fields.u8(26) >> 3,
@@ -260,7 +260,7 @@ impl Rep {
         self.ids.emit(fields);
         fields.put(8, &self.qkey.to_be_bytes());
         fields.put_u24_u8(12, self.qpn.get(), 0);
-        fields.put_u24_u8(20, self.first_psn.get(), 0);
+        fields.put_u24_u8(20, self.starting_psn.get(), 0);
         let flags = self.target_ack_delay << 3
             | (self.failover & 3) << 1
             | u8::from(self.end_to_end_flow_control);

@@ -28,8 +28,8 @@ pub struct Req {
     pub transport: u8,
     /// Whether the sender counts credits.
     pub end_to_end_flow_control: bool,
-    /// The PSN of the sender's first packet.
-    pub first_psn: Psn,
+    /// The PSN that the receiver's first packet shall have: what the sender expects.
+    pub starting_psn: Psn,
     /// How long the sender may take for its RTU, coded likewise.
     pub local_response_timeout: u8,
     /// How often the receiver shall try again after a time-out, 0 to 7.
@@ -92,7 +92,7 @@ impl Req {
             remote_response_timeout: fields.u8(43) >> 3,
             transport: fields.u8(43) >> 1 & 3,
             end_to_end_flow_control: fields.u8(43) & 1 != 0,
-            first_psn: Psn::new(fields.u24(44)),
+            starting_psn: Psn::new(fields.u24(44)),
             local_response_timeout: fields.u8(47) >> 3,
             retries: fields.u8(47) & 7,
             pkey: fields.u16(48),
@@ -118,7 +118,7 @@ impl Req {
             | u8::from(self.end_to_end_flow_control);
         fields.put_u24_u8(40, 0, transport);
         let retries = self.local_response_timeout << 3 | self.retries & 7;
-        fields.put_u24_u8(44, self.first_psn.get(), retries);
+        fields.put_u24_u8(44, self.starting_psn.get(), retries);
         fields.put(48, &self.pkey.to_be_bytes());
         let shared = u8::from(self.shared_receive_queue) << 3;
         fields.put(

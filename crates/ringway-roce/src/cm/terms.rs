@@ -18,8 +18,8 @@ pub struct Proposal {
     pub guid: u64,
     /// Its queue pair.
     pub qpn: Qpn,
-    /// The PSN of its first packet.
-    pub first_psn: Psn,
+    /// The PSN that it expects the listener's first packet to have.
+    pub receive_psn: Psn,
     /// The most payload of a packet, for both directions.
     pub mtu: Mtu,
     /// How many READs and atomic operations it can have coming in.
@@ -47,8 +47,8 @@ pub struct Acceptance {
     pub guid: u64,
     /// Its queue pair.
     pub qpn: Qpn,
-    /// The PSN of its first packet.
-    pub first_psn: Psn,
+    /// The PSN that it expects the initiator's first packet to have.
+    pub receive_psn: Psn,
     /// How many READs and atomic operations it can have coming in.
     pub responder_resources: u8,
     /// How many it wants to have going out.
@@ -62,8 +62,10 @@ pub struct Acceptance {
 pub struct Terms {
     /// The peer's queue pair.
     pub peer: Qpn,
-    /// The PSN of the peer's first packet.
-    pub peer_psn: Psn,
+    /// The PSN of this side's first packet, which the peer has chosen.
+    pub send_psn: Psn,
+    /// The PSN of the peer's first packet, which this side has chosen.
+    pub receive_psn: Psn,
     /// The path's MTU.
     pub mtu: Mtu,
     /// How many READs and atomic operations come in at most.
@@ -123,7 +125,7 @@ impl Proposal {
             remote_response_timeout: self.response_timeout,
             transport: Req::RELIABLE_CONNECTION,
             end_to_end_flow_control: false,
-            first_psn: self.first_psn,
+            starting_psn: self.receive_psn,
             local_response_timeout: self.response_timeout,
             retries: self.retries,
             pkey: crate::wire::DEFAULT_PKEY,
@@ -153,7 +155,8 @@ impl Proposal {
     pub(super) fn terms(&self, rep: &Rep) -> Terms {
         Terms {
             peer: rep.qpn,
-            peer_psn: rep.first_psn,
+            send_psn: rep.starting_psn,
+            receive_psn: self.receive_psn,
             mtu: self.mtu,
             responder_resources: self.responder_resources.min(rep.initiator_depth),
             initiator_depth: self.initiator_depth.min(rep.responder_resources),
@@ -173,7 +176,7 @@ impl Acceptance {
             ids,
             qkey: 0,
             qpn: self.qpn,
-            first_psn: self.first_psn,
+            starting_psn: self.receive_psn,
             responder_resources: self.responder_resources.min(req.initiator_depth),
             initiator_depth: self.initiator_depth.min(req.responder_resources),
             target_ack_delay: 0,
@@ -190,7 +193,8 @@ impl Acceptance {
     pub(super) fn terms(&self, req: &Req, mtu: Mtu, ack_timeout: AckTimeout) -> Terms {
         Terms {
             peer: req.qpn,
-            peer_psn: req.first_psn,
+            send_psn: req.starting_psn,
+            receive_psn: self.receive_psn,
             mtu,
             responder_resources: self.responder_resources.min(req.initiator_depth),
             initiator_depth: self.initiator_depth.min(req.responder_resources),

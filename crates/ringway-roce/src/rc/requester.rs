@@ -284,8 +284,13 @@ impl Requester {
             return false;
         };
         let packets = link.mtu.packets(posted.work.length() as u32);
-        let under_way = self.next.since(self.unacked) as u32;
-        if under_way + packets >= MAX_WINDOW {
+        // From the beginning of the oldest request on, for its packets are compared with all others.
+        let oldest = self
+            .started
+            .front()
+            .map_or(self.next, |request| request.first);
+        let taken = self.next.since(oldest) as u32;
+        if taken + packets >= MAX_WINDOW {
             return false;
         }
         if posted.work.is_answered() {

@@ -86,7 +86,7 @@ fn the_fields_of_a_rep_are_where_they_belong() {
         },
         qkey: 1,
         qpn: Qpn::new(0x22),
-        first_psn: Psn::new(0x65_4321),
+        starting_psn: Psn::new(0x65_4321),
         responder_resources: 5,
         initiator_depth: 4,
         target_ack_delay: 15,

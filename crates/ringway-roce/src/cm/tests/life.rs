@@ -27,7 +27,8 @@ fn both_sides_come_to_the_same_terms() {
     };
     let expected = Terms {
         peer: Qpn::new(0x22),
-        peer_psn: Psn::new(0x65_4321),
+        send_psn: Psn::new(0x65_4321),
+        receive_psn: Psn::new(0x12_3456),
         mtu: Mtu::M1024,
         responder_resources: 4,
         initiator_depth: 5,
@@ -44,7 +45,8 @@ fn both_sides_come_to_the_same_terms() {
     };
     let expected = Terms {
         peer: Qpn::new(0x11),
-        peer_psn: Psn::new(0x12_3456),
+        send_psn: Psn::new(0x12_3456),
+        receive_psn: Psn::new(0x65_4321),
         responder_resources: 5,
         initiator_depth: 4,
         rnr_retries: 7,

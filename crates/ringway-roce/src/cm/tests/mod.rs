@@ -19,7 +19,7 @@ fn proposal() -> Proposal {
         destination: "10.0.0.2:18515".parse().unwrap(),
         guid: 0x0200_00ff_fe00_0001,
         qpn: Qpn::new(0x11),
-        first_psn: Psn::new(0x12_3456),
+        receive_psn: Psn::new(0x12_3456),
         mtu: Mtu::M1024,
         responder_resources: 4,
         initiator_depth: 8,
@@ -36,7 +36,7 @@ fn acceptance() -> Acceptance {
     Acceptance {
         guid: 0x0200_00ff_fe00_0002,
         qpn: Qpn::new(0x22),
-        first_psn: Psn::new(0x65_4321),
+        receive_psn: Psn::new(0x65_4321),
         responder_resources: 5,
         initiator_depth: 16,
         rnr_retries: 5,

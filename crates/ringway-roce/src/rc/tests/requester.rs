@@ -44,6 +44,11 @@ fn however_large_the_window_half_of_the_numbers_stay_free() {
     a.post(1, Work::Read { into, remote });
     a.post(2, write(b"x", remote));
     assert_eq!(a.transmit_all(now).len(), 1);
+    // Not even when the READ has begun to be answered.
+    let first = Operation::ReadResponseFirst(aeth(Syndrome::Ack { credits: 0 }));
+    a.inject(now, 0xff_fffe, first, &[1; 256]);
+    assert_eq!(a.memory()[..256], [1; 256]);
+    assert_eq!(a.transmit_all(now).len(), 0);
 }
 
 #[test]
