@@ -65,6 +65,62 @@ fn the_checksums_of_a_padded_packet() {
     );
 }
 
+/// Captured from Linux's rxe (kernel 6.1) while it did all operations with this crate: of each kind one.
+#[test]
+fn packets_of_rxe() {
+    let ack = |msn| Aeth {
+        syndrome: Syndrome::Ack {
+            credits: Syndrome::NO_CREDITS,
+        },
+        msn: Psn::new(msn),
+    };
+    let operands = AtomicEth {
+        address: 0x7f00_0000_0100,
+        key: Key(1),
+        swap_or_add: 0,
+        compare: 0,
+    };
+    let cases = [
+        (
+            "4500003c b5d04000 40116ede 0a000102 0a000101 fc2812b7 00280000
+            0400ffff 000abcde 80fffff0 00007f3b 9a3df000 00000203 00000000 8b9390cf",
+            Operation::SendOnly,
+        ),
+        (
+            "45000030 b5d24000 40116ee8 0a000102 0a000101 fc2812b7 001c0000
+            1100ffff 000abcde 00d7498d 1f000001 0bbaa908",
+            Operation::Acknowledge(ack(1)),
+        ),
+        (
+            "45000048 b5d34000 40116ecf 0a000102 0a000101 fc2812b7 00340000
+            1400ffff 000abcde 80fffff1 00007f00 00000100 00000001 00000000 00000005 00000000 00000000 073b9b35",
+            Operation::FetchAdd(AtomicEth { swap_or_add: 5, ..operands }),
+        ),
+        (
+            "45000048 b5d44000 40116ece 0a000102 0a000101 fc2812b7 00340000
+            1300ffff 000abcde 80fffff2 00007f00 00000100 00000001 00000000 00000007 00000000 0000002e 2094e7f0",
+            Operation::CompareSwap(AtomicEth { swap_or_add: 7, compare: 46, ..operands }),
+        ),
+        (
+            "4500003c b5f04000 40116ebe 0a000102 0a000101 fc2812b7 00280000
+            0c00ffff 000abcde 8000000e 00007f00 00010000 00000001 0001869f 66f83029",
+            Operation::ReadRequest(Reth { address: 0x7f00_0001_0000, key: Key(1), length: 99_999 }),
+        ),
+        (
+            "45000038 b5f24000 40116ec0 0a000102 0a000101 fc2812b7 00240000
+            1200ffff 000abcde 00d7498e 1f000002 00000000 00000029 38ad76ef",
+            Operation::AtomicAcknowledge(ack(2), 41),
+        ),
+    ];
+    for (hex, expected) in cases {
+        let ip = bytes(hex);
+        let outer = there_and_back(&ip);
+        let packet = Packet::parse(outer.datagram).unwrap();
+        assert_eq!(packet.operation, expected);
+        assert_eq!(packet.bth.destination, Qpn::new(0xabcde));
+    }
+}
+
 /// Made by Scapy 2.8, with values in all fields that routers change.
 #[test]
 fn the_checksums_of_an_ipv6_packet() {

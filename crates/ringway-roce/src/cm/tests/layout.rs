@@ -181,6 +181,83 @@ fn the_fields_of_the_others_are_where_they_belong() {
     }
 }
 
+/// What follows is what Linux's rdma_cm (kernel 6.1) sent while rping talked with this crate, without the zeros at
+/// the end.
+fn captured(hex: &str) -> Mad {
+    let digits: Vec<u8> = hex
+        .chars()
+        .filter_map(|c| c.to_digit(16).map(|digit| digit as u8))
+        .collect();
+    let mut bytes: Vec<u8> = digits
+        .chunks(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect();
+    bytes.resize(Mad::LEN, 0);
+    let mad = Mad::parse(&bytes).unwrap();
+    assert_eq!(mad.emit()[..], bytes);
+    mad
+}
+
+#[test]
+fn a_req_of_rdma_cm() {
+    let mad = captured(
+        "01070203 00000000 00000006 4899154d 00100000 00000000 4d159948 00000000 00000000 01061c06
+        50540aff fe000102 00000000 00000000 00001301 00000001 000000a0 e88dfaa7 ffff57f0 ffffffff
+        00000000 00000000 0000ffff 0a000102 00000000 00000000 0000ffff 0a000101 378ff000 00400098
+        00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000
+        00000000 00409fe7 00000000 00000000 00000000 0a000102 00000000 00000000 00000000 0a000101",
+    );
+    let Message::Req(req) = mad.message else {
+        panic!("no REQ");
+    };
+    assert_eq!(service_port(req.service_id), Some(7174));
+    assert_eq!(req.qpn, Qpn::new(0x13));
+    assert_eq!(req.starting_psn, Psn::new(0xe8_8dfa));
+    assert_eq!(Mtu::from_code(req.mtu), Some(Mtu::M4096));
+    assert_eq!((req.retries, req.rnr_retries, req.cm_retries), (7, 7, 15));
+    assert_eq!((req.responder_resources, req.initiator_depth), (1, 1));
+    assert_eq!(
+        (req.remote_response_timeout, req.local_response_timeout),
+        (20, 20)
+    );
+    assert_eq!(
+        (req.primary.local_lid, req.primary.hop_limit),
+        (Path::NO_LID, 64)
+    );
+    assert_eq!(
+        (req.primary.flow_label, req.primary.ack_timeout),
+        (0x378ff, 19)
+    );
+    let (source, destination) = (Ipv4Addr::new(10, 0, 1, 2), Ipv4Addr::new(10, 0, 1, 1));
+    assert_eq!(req.primary.local_gid, source.to_ipv6_mapped());
+    assert_eq!(req.primary.remote_gid, destination.to_ipv6_mapped());
+    let header = IpHeader {
+        source: source.into(),
+        source_port: 40_935,
+        destination: destination.into(),
+    };
+    let found = req.private_data.first_chunk().and_then(IpHeader::parse);
+    assert_eq!(found, Some(header));
+}
+
+#[test]
+fn a_rep_of_rdma_cm() {
+    let mad = captured(
+        "01070203 00000000 00000000 12345678 00130000 00000000 4f159948 000a11ce 00000000 00001100
+        00000000 a8573300 010178e0 50540aff fe000102",
+    );
+    assert_eq!(mad.transaction, 0x1234_5678);
+    let Message::Rep(rep) = mad.message else {
+        panic!("no REP");
+    };
+    assert_eq!(rep.ids.remote, 0xa11ce);
+    assert_eq!(rep.qpn, Qpn::new(0x11));
+    assert_eq!(rep.starting_psn, Psn::new(0xa8_5733));
+    assert_eq!((rep.responder_resources, rep.initiator_depth), (1, 1));
+    assert_eq!((rep.target_ack_delay, rep.rnr_retries), (15, 7));
+    assert!(!rep.shared_receive_queue && !rep.end_to_end_flow_control);
+}
+
 #[test]
 fn a_message_travels_in_a_datagram_for_queue_pair_1() {
     let (source, destination): (IpAddr, IpAddr) = (
