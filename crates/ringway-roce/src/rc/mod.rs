@@ -151,6 +151,18 @@ pub enum Transmit {
     Notification,
 }
 
+impl Transmit {
+    /// The type of service or traffic class that NICs and switches are usually set up for: DSCP 26 for data and 48
+    /// for notifications, both with ECT(0), so that switches mark them.
+    pub const fn traffic_class(self) -> u8 {
+        const ECT0: u8 = 0b10;
+        match self {
+            Self::Data => 26 << 2 | ECT0,
+            Self::Notification => 48 << 2 | ECT0,
+        }
+    }
+}
+
 /// One end of a reliable connection.
 #[derive(Debug)]
 pub struct QueuePair {

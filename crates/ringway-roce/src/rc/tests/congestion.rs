@@ -51,6 +51,13 @@ fn marked_packets_are_answered_with_one_notification_in_an_interval() {
     assert_eq!(a.statuses(), [(1, Status::Success)]);
 }
 
+/// 106 is the usual setting; 0xc2 is what the captured notification of the wire's tests has.
+#[test]
+fn the_traffic_classes_are_the_usual_ones() {
+    assert_eq!(Transmit::Data.traffic_class(), 106);
+    assert_eq!(Transmit::Notification.traffic_class(), 0xc2);
+}
+
 #[test]
 fn a_notified_sender_waits_between_packets_and_says_until_when() {
     let now = Instant::now();
