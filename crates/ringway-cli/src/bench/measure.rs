@@ -1,6 +1,6 @@
 //! One size of a benchmark: check, warm up, measure.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringway::{
@@ -8,6 +8,9 @@ use ringway::{
 };
 
 use super::{Placement, values};
+
+/// How long ranks are left to settle before the first size.
+const SETTLING: Duration = Duration::from_millis(500);
 
 /// What is measured, and how.
 pub(crate) struct Measure<'a> {
@@ -134,8 +137,18 @@ impl Measure<'_> {
         })
     }
 
-    /// Runs the operation as often as asked, and where a time is given for at least a tenth of it: processes that
-    /// have just started disturb each other. Returns the mean in seconds, its barrier included.
+    /// Waits, in barriers, until the kernel has spread the ranks over the processors. Where there are more ranks, that
+    /// takes some 100 ms (measured with 4 ranks on 2 cores: 13 us for 4 B at first, 4 us then).
+    pub(crate) fn settle(&self) -> Result<()> {
+        let began = Instant::now();
+        while !self.all_say(began.elapsed() >= SETTLING)? {
+            (0..100).try_for_each(|_| self.comm.barrier())?;
+        }
+        Ok(())
+    }
+
+    /// Runs the operation as often as asked, and where a time is given for at least a tenth of it. Returns the mean in
+    /// seconds, its barrier included.
     fn warm_up(&self, request: &Request) -> Result<f64> {
         let least = self.seconds.unwrap_or(0.0) / 10.0;
         let mut done = 0;
@@ -146,12 +159,17 @@ impl Measure<'_> {
                 done += 1;
             }
             let spent = began.elapsed().as_secs_f64();
-            let mut enough = [u8::from(spent >= least)];
-            self.comm.broadcast(&mut enough, 0)?;
-            if enough != [0] {
+            if self.all_say(spent >= least)? {
                 return Ok(spent / f64::from(done));
             }
         }
+    }
+
+    /// What rank 0 says.
+    fn all_say(&self, yes: bool) -> Result<bool> {
+        let mut says = [u8::from(yes)];
+        self.comm.broadcast(&mut says, 0)?;
+        Ok(says == [1])
     }
 
     /// Microseconds of one operation after a barrier.

@@ -163,6 +163,7 @@ impl Bench {
             report::heading(&measure);
         }
         let mut rows: Vec<Sample> = Vec::new();
+        measure.settle()?;
         for bytes in sizes {
             let row = measure.size(bytes)?;
             if table {
