@@ -1,6 +1,6 @@
 //! Processors: how many this process may use, and how to wait on them.
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 /// The number of processors that this process may use at once: those of its affinity mask, less where a
 /// control group limits the time (`docker run --cpus 2`). At least 1.
@@ -43,9 +43,40 @@ pub fn spin_hint() {
     std::hint::spin_loop();
 }
 
+/// Asks that the calling thread, when it wakes, need not wait for the end of another's turn, for which it takes shorter
+/// turns of its own: 0.1 ms, the shortest there are. For threads that do little at a time and are waited for. Needs no
+/// right; kernels before Linux 6.12 take no notice (`sched_setattr(2)`, `sched_runtime` of SCHED_OTHER).
+///
+/// # Errors
+/// The kernel knows no such call, or a sandbox forbids it.
+pub fn take_short_turns() -> io::Result<()> {
+    // SAFETY: a plain structure of numbers, of which zeros are one.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::sched_attr>() as u32;
+    let check = |result: libc::c_long| match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    // SAFETY: 0 is the calling thread; the kernel writes at most `size` bytes to the structure.
+    check(unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) })?;
+    if attributes.sched_policy != libc::SCHED_OTHER as u32 {
+        // Someone has given it a policy of its own.
+        return Ok(());
+    }
+    attributes.sched_runtime = 100_000;
+    // SAFETY: as above; the kernel reads the structure, whose field `size` it filled in.
+    check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_turns_are_taken() {
+        take_short_turns().unwrap();
+        take_short_turns().unwrap();
+    }
 
     #[test]
     fn the_smallest_quota_on_the_way_up_counts() {

@@ -11,7 +11,7 @@ mod shared;
 pub mod socket;
 mod staging;
 
-pub use cpu::{cpu_count, spin_hint, yield_now};
+pub use cpu::{cpu_count, spin_hint, take_short_turns, yield_now};
 pub use epoll::{Epoll, Interest, Signal, Timer};
 pub use futex::{futex_wait, futex_wake};
 pub use interfaces::{InterfaceAddress, interface_addresses};

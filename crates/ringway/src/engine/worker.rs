@@ -108,6 +108,10 @@ impl Worker {
 
 /// The thread, until the rank leaves.
 fn run(engine: &Engine) {
+    // Behind a thread that computes it would wait for milliseconds at each step of an operation, and so would its peers.
+    if let Err(error) = ringway_sys::take_short_turns() {
+        tracing::debug!(%error, "the engine thread keeps turns of the usual length");
+    }
     let mut watched = Vec::new();
     let mut idle_since: Option<Instant> = None;
     while engine.worker.next(&mut watched) {
