@@ -430,7 +430,7 @@ impl Engine {
                 let local = |seat: &Seat| Some((host.local_of(seat.rank)?, seat.block?));
                 let locals: Option<Vec<_>> = seats.iter().map(local).collect();
                 locals.and_then(|locals| {
-                    let patience = Patience::for_ranks(host.local_ranks());
+                    let patience = Patience::for_ranks(self.world.machine_ranks());
                     MappedGroup::new(host.clone(), block, &locals, rank, patience)
                 })
             }

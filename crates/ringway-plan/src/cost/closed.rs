@@ -444,11 +444,9 @@ impl<'a> Ranks<'a> {
         if count == 0 {
             return Time::default();
         }
-        let busy = self
-            .message(way, bytes)
-            .0
-            .times(count)
-            .latency(way.link.latency);
+        let busy = self.message(way, bytes).0.times(count);
+        let queues = busy.wire * (count - 1) * way.link.incast / 1000;
+        let busy = busy.wire(queues).latency(way.link.latency);
         let work = self.work(count * bytes, arriving);
         if way.link.by_processor {
             return busy + work;

@@ -31,6 +31,8 @@ pub struct Link {
     byte: u64,
     /// Whether the ranks' processors move the bytes, and reduce nothing meanwhile.
     by_processor: bool,
+    /// By how many thousandths each further sender at once slows a receiver.
+    incast: u64,
 }
 
 impl Link {
@@ -42,6 +44,7 @@ impl Link {
         overhead: 3_000_000,
         byte: 143_000,
         by_processor: true,
+        incast: 0,
     };
 
     /// Shared memory of a host. Half a round trip was measured at 0.06 or 0.24 us, by where the
@@ -51,6 +54,7 @@ impl Link {
         overhead: 50_000,
         byte: 90_909,
         by_processor: false,
+        incast: 0,
     };
 
     /// `latency` passes by itself, `overhead` is the sender's time for each message.
@@ -64,6 +68,16 @@ impl Link {
             overhead: picoseconds(overhead),
             byte,
             by_processor: false,
+            incast: 0,
+        }
+    }
+
+    /// Many to one: by how many thousandths each further sender at once slows a receiver, as queues in switches fill. Only
+    /// [`estimate`] counts it.
+    pub const fn with_incast(self, thousandths: u64) -> Self {
+        Self {
+            incast: thousandths,
+            ..self
         }
     }
 

@@ -126,9 +126,14 @@ impl Flow {
     }
 
     /// Carries out the collective whose data flows along `moves`: forwards, backwards, or both.
-    pub(super) fn run(mut self, moves: &[Move]) -> Schedule {
+    pub(super) fn run(self, moves: &[Move]) -> Schedule {
+        self.run_both(moves, moves)
+    }
+
+    /// As [`Self::run`], with moves of its own for the way backwards.
+    pub(super) fn run_both(mut self, backwards: &[Move], moves: &[Move]) -> Schedule {
         if self.schedule.collective.reduces() {
-            let back: Vec<_> = moves.iter().rev().map(Move::reversed).collect();
+            let back: Vec<_> = backwards.iter().rev().map(Move::reversed).collect();
             self.collect(&back);
         }
         match self.schedule.collective {

@@ -1,8 +1,9 @@
 //! Ring: every rank talks to its neighbours only.
 //!
 //! Chunk by chunk around the ring, n - 1 rounds for each half of an all_reduce, each rank sending (n - 1) / n of the vector in
-//! each. With several channels, odd ones run backwards, each in a lane of its own. Broadcast and reduce are a
-//! chain, which slices make a pipeline.
+//! each, to the same neighbour in both: over TCP a stream that carries one half only starts afresh each time. With several
+//! channels, odd ones run backwards, each in a lane of its own. Broadcast and reduce are a chain, which slices make a
+//! pipeline.
 
 use super::{
     Algorithm, Topology,
@@ -16,18 +17,30 @@ pub(super) fn generate(collective: Collective, topology: &Topology) -> Schedule 
     let (chunks, moves) = match collective {
         Collective::Broadcast { root } | Collective::Reduce { root } => (1, chain(&line, root)),
         // Any labels do for an all_reduce; the owner's place keeps neighbours side by side.
-        Collective::AllReduce => (n * channels, around(&line, channels, |place| place)),
-        _ => (n * channels, around(&line, channels, |place| line[place])),
+        Collective::AllReduce => (n * channels, around(&line, channels, Way::On, |p| p)),
+        _ => (
+            n * channels,
+            around(&line, channels, Way::On, |place| line[place]),
+        ),
     };
     let flow = Flow::new(collective, Algorithm::Ring, n, chunks);
     match collective {
         Collective::ReduceScatter => flow.in_turns(2).run(&moves),
+        // What comes to the owners against the way back goes the same way as what leaves them.
+        Collective::AllReduce => flow.run_both(&around(&line, channels, Way::Back, |p| p), &moves),
         _ => flow.run(&moves),
     }
 }
 
+/// Which way around.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    On,
+    Back,
+}
+
 /// Moves that take each chunk around the ring; the chunks of part p start at the rank whose part it is.
-fn around(line: &[Rank], channels: usize, part: impl Fn(usize) -> usize) -> Vec<Move> {
+fn around(line: &[Rank], channels: usize, way: Way, part: impl Fn(usize) -> usize) -> Vec<Move> {
     let n = line.len();
     let mut moves = Vec::with_capacity(n * n * channels);
     for round in 0..n - 1 {
@@ -35,7 +48,7 @@ fn around(line: &[Rank], channels: usize, part: impl Fn(usize) -> usize) -> Vec<
             for channel in 0..channels {
                 // Backwards is the same in a mirror.
                 let seat = |i: usize| {
-                    if channel % 2 == 0 {
+                    if (channel % 2 == 0) == (way == Way::On) {
                         i % n
                     } else {
                         n - 1 - i % n

@@ -25,18 +25,13 @@ pub(super) fn host_name() -> String {
         .into_owned()
 }
 
-/// Hashes what tells processes apart that cannot share memory: the boot of the kernel, the namespaces of network,
-/// processes and System V, and the user. What cannot be read is no reason to differ.
+/// Hashes what tells processes apart that cannot share memory: the boot of the kernel, and below it the namespaces of
+/// network, processes and System V, and the user. What cannot be read is no reason to differ.
 fn host_id() -> HostId {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let inode =
         |name: &str| std::fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |m| m.ino());
     let user = rustix::process::geteuid().as_raw();
-    let text = format!(
-        "{boot} {} {} {} {user}",
-        inode("net"),
-        inode("pid"),
-        inode("ipc")
-    );
-    HostId(fnv1a(text.bytes()))
+    let place = format!("{} {} {} {user}", inode("net"), inode("pid"), inode("ipc"));
+    HostId::new(fnv1a(boot.bytes()), fnv1a(place.bytes()))
 }

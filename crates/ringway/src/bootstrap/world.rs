@@ -11,6 +11,18 @@ use super::Store;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u64);
 
+impl HostId {
+    /// Of a place of a running kernel, by their hashes.
+    pub(super) const fn new(kernel: u64, place: u64) -> Self {
+        Self(kernel << 32 | place & 0xffff_ffff)
+    }
+
+    /// The same for processes that run on the same processors, be it in containers that share nothing else.
+    pub const fn machine(self) -> u64 {
+        self.0 >> 32
+    }
+}
+
 /// One rank as the others know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -75,6 +87,13 @@ impl World {
             .filter(|m| m.host_id == host)
             .map(|m| m.rank)
             .collect()
+    }
+
+    /// How many ranks this one shares the machine's processors with, itself included.
+    pub fn machine_ranks(&self) -> usize {
+        let machine = self.me().host_id.machine();
+        let here = |m: &&Member| m.host_id.machine() == machine;
+        self.members.iter().filter(here).count()
     }
 
     /// The ranks of each host, by number, hosts in the order of their first rank.
