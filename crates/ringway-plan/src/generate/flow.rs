@@ -76,6 +76,13 @@ struct Held {
     lane: usize,
 }
 
+/// Which way around a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    On,
+    Back,
+}
+
 /// A schedule in the making.
 pub(super) struct Flow {
     schedule: Schedule,

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::{
     Algorithm, Topology,
-    flow::{Flow, Move, trim},
+    flow::{Flow, Move, Way, trim},
 };
 use crate::schedule::{Collective, Rank, Schedule};
 
@@ -35,25 +35,34 @@ pub(super) fn generate(collective: Collective, topology: &Topology) -> Schedule 
     let hosts = Hosts { members, rails };
     let n = topology.ranks();
     let (chunks, moves) = match collective {
-        Collective::AllReduce => (rails * hosts.members.len(), pieces(&hosts)),
+        Collective::AllReduce => (rails * hosts.members.len(), pieces(&hosts, Way::On)),
         Collective::Broadcast { root } | Collective::Reduce { root } => (
             rails,
             trim(&from_root(&hosts, root), n, rails, &[(root, 0..rails)]),
         ),
         _ => (n, parts(&hosts)),
     };
-    Flow::new(collective, Algorithm::Hierarchical, n, chunks).run(&moves)
+    let flow = Flow::new(collective, Algorithm::Hierarchical, n, chunks);
+    match collective {
+        // As in a ring, both halves go the same way around.
+        Collective::AllReduce => flow.run_both(&pieces(&hosts, Way::Back), &moves),
+        _ => flow.run(&moves),
+    }
 }
 
 /// Chunk `rail * hosts + host` starts at the host's member on the rail.
-fn pieces(hosts: &Hosts) -> Vec<Move> {
+fn pieces(hosts: &Hosts, way: Way) -> Vec<Move> {
     let count = hosts.members.len();
     let mut moves = Vec::new();
     for round in 0..count - 1 {
         for host in 0..count {
             for rail in 0..hosts.rails {
-                let chunk = rail * count + (host + count - round) % count;
-                let (from, to) = (hosts.on_rail(host, rail), hosts.on_rail(host + 1, rail));
+                let (home, next) = match way {
+                    Way::On => (host + count - round, host + 1),
+                    Way::Back => (host + round, host + count - 1),
+                };
+                let chunk = rail * count + home % count;
+                let (from, to) = (hosts.on_rail(host, rail), hosts.on_rail(next, rail));
                 moves.push(Move::new(from, to, chunk..chunk + 1));
             }
         }

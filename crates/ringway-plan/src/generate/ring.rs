@@ -7,7 +7,7 @@
 
 use super::{
     Algorithm, Topology,
-    flow::{Flow, Move},
+    flow::{Flow, Move, Way},
 };
 use crate::schedule::{Collective, Rank, Schedule};
 
@@ -30,13 +30,6 @@ pub(super) fn generate(collective: Collective, topology: &Topology) -> Schedule 
         Collective::AllReduce => flow.run_both(&around(&line, channels, Way::Back, |p| p), &moves),
         _ => flow.run(&moves),
     }
-}
-
-/// Which way around.
-#[derive(Clone, Copy, PartialEq)]
-enum Way {
-    On,
-    Back,
 }
 
 /// Moves that take each chunk around the ring; the chunks of part p start at the rank whose part it is.

@@ -179,7 +179,7 @@ pub const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "streams",
-        default: "4",
+        default: "2",
         expected: "a number from 1 to 64",
         doc: "TCP connections to a peer that share its large messages.",
         set: |v, text| put(&mut v.streams, count(text, 1, 64)),
