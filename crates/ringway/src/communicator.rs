@@ -1,6 +1,11 @@
 //! The communicator: what users hold, and the untyped calls that everything else is made of.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ringway_kernels::{Element, Finish};
 use ringway_link::shm::mapped::{self, GroupBlock, MappedGroup, Patience};
@@ -120,11 +125,14 @@ impl Communicator {
                 let Some(op) = op else { return Ok(None) };
                 let prepared = prepared.clone();
                 drop(plans);
+                let began = Instant::now();
                 let timeout = request.timeout.unwrap_or_else(|| self.timeout());
                 let (descriptor, members) = (&prepared.descriptor, &group.members);
                 let op = engine.drive_mapped(op, descriptor, group.id, members, timeout, stop)?;
                 return Ok(op.map(|op| {
-                    let task = self.task(&request, prepared.descriptor, op.number() as u32, None);
+                    let left = timeout.saturating_sub(began.elapsed());
+                    let rest = request.timeout(left);
+                    let task = self.task(&rest, prepared.descriptor, op.number() as u32, None);
                     engine.drive_behind(group, op, &task);
                     Work {
                         communicator: self.clone(),

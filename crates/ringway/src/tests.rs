@@ -337,6 +337,26 @@ fn a_wait_can_be_given_up_and_taken_up_again(over: Over) {
     });
 }
 
+fn nothing_is_left_of_an_operation_that_has_ended(over: Over) {
+    world_over(over, 2, &[], |comm| {
+        let mut x = vector(comm.rank(), 5000);
+        let memory = exclusive(&mut x);
+        let request = Request::new(Collective::AllReduce, crate::DataType::U32, memory, memory)
+            .reduce_op(ReduceOp::Sum)
+            .timeout(Duration::MAX);
+        let work = comm.submit(request).unwrap();
+        let task = Arc::downgrade(&work.task);
+        assert!(work.wait_for(Duration::MAX).unwrap().is_ok());
+        drop(work);
+        // The engine thread may have it in hand for another moment.
+        let end = Instant::now() + Duration::from_secs(10);
+        while task.strong_count() > 0 {
+            assert!(Instant::now() < end, "{} hold it", task.strong_count());
+            std::thread::yield_now();
+        }
+    });
+}
+
 fn nobody_waits_for_a_rank_that_leaves(over: Over) {
     world_over(over, 2, &[], |comm| {
         if comm.rank() == 1 {
@@ -526,6 +546,7 @@ over_both!(
     a_member_that_does_not_come_is_named,
     a_rank_that_does_not_call_is_a_timeout_that_names_it,
     a_wait_can_be_given_up_and_taken_up_again,
+    nothing_is_left_of_an_operation_that_has_ended,
     asynchronous_operations_overlap_and_give_their_buffers_back,
     asynchronous_work_ends_without_anybody_waiting,
     averages_divide_once,

@@ -397,6 +397,8 @@ impl Transport for TcpTransport {
         let deadline = Instant::now() + timeout;
         let mut events = Vec::new();
         let mut said = false;
+        // At streams that nothing was expected on, too: what is left unread resets them.
+        self.look = true;
         loop {
             self.poll(Instant::now(), &mut events);
             if self.dirty.is_empty() {

@@ -49,10 +49,21 @@ impl TcpTransport {
                     return true;
                 }
                 Err(ReadError::Frame(bad)) => Err(protocol(peer, bad.to_string())),
-                Err(ReadError::System(error)) => Err(LinkError::Closed {
-                    peer,
-                    detail: error.to_string(),
-                }),
+                Err(ReadError::System(error)) => {
+                    if at > 0 {
+                        self.hear_out(peer);
+                    }
+                    let state = &self.peers[peer];
+                    if state.leaving && at < state.streams.len() {
+                        // It closed with something of ours unread, for which its kernel resets the stream.
+                        self.ended(peer, at);
+                        return true;
+                    }
+                    Err(LinkError::Closed {
+                        peer,
+                        detail: error.to_string(),
+                    })
+                }
             };
             if let Err(error) = done {
                 self.lose(peer, error);

@@ -9,7 +9,7 @@ use std::{
 use ringway_link::shm::mapped::{MappedCall, MappedError, MappedGroup, MappedOp, Progress};
 use ringway_plan::Rank;
 
-use super::{Engine, Task, failure::LAST_WORDS, lock};
+use super::{Engine, Task, after, failure::LAST_WORDS, lock};
 use crate::{Descriptor, Error, control::Cause, group::Group};
 
 /// An asynchronous operation: the worker steps it, or whoever waits runs it.
@@ -53,9 +53,13 @@ impl MappedTask {
 
     /// Asks to be woken when the operation may move; false if it may already.
     pub(super) fn arm(&self) -> bool {
-        self.op
-            .try_lock()
-            .is_ok_and(|slot| slot.as_ref().is_none_or(MappedOp::arm))
+        match self.op.try_lock() {
+            Ok(slot) => slot.as_ref().is_none_or(MappedOp::arm),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                poisoned.into_inner().as_ref().is_none_or(MappedOp::arm)
+            }
+            Err(TryLockError::WouldBlock) => false,
+        }
     }
 
     /// Gives the operation up.
@@ -119,7 +123,7 @@ impl Engine {
             left_since.set(Some(since));
             now - since > LAST_WORDS
         };
-        let result = op.run(Instant::now() + timeout, &interrupt);
+        let result = op.run(after(Instant::now(), timeout), &interrupt);
         activity.end();
         match result {
             Ok(()) => Ok(None),
@@ -162,12 +166,19 @@ impl Engine {
     /// Runs an asynchronous operation to its end on the waiting thread, or until `stop` says so. False if the
     /// worker has it in hand.
     pub(super) fn take_over(&self, watched: &MappedTask, stop: &dyn Fn() -> bool) -> bool {
-        let Ok(mut slot) = watched.op.try_lock() else {
-            return false;
-        };
-        let Some(op) = slot.take() else { return true };
-        drop(slot);
         let task = &watched.task;
+        let mut slot = match watched.op.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let op = slot.take();
+        drop(slot);
+        let Some(op) = op else {
+            // It has ended, or another waiter runs it.
+            task.sleep(Duration::from_micros(50));
+            return true;
+        };
         let left = task.deadline.saturating_duration_since(Instant::now());
         match self.drive_mapped(
             op,

@@ -34,7 +34,7 @@ pub(crate) use driver::Driver;
 use mapped::MappedTask;
 pub(crate) use message::{MessageOp, Operands};
 pub(crate) use plans::{Call, Plans, Policy, Way};
-pub(crate) use task::{Task, lock};
+pub(crate) use task::{Task, after, lock};
 use worker::{Watched, Worker};
 
 use crate::{Error, bootstrap::World, control::Control, settings::Settings};
@@ -205,7 +205,7 @@ impl Engine {
 
     /// Drives until `task` has ended or `timeout` has passed.
     pub(crate) fn wait_for(&self, task: &Task, timeout: Duration) -> Option<Result<(), Error>> {
-        let limit = Instant::now() + timeout;
+        let limit = after(Instant::now(), timeout);
         self.drive(task, Some(limit), &|| Instant::now() >= limit)
     }
 
@@ -253,7 +253,7 @@ impl Engine {
                 return None;
             }
             if let Some(mapped) = task.mapped() {
-                if !self.take_over(mapped, &stop) {
+                if !self.take_over(&mapped, &stop) {
                     ringway_sys::yield_now();
                 }
                 continue;

@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -28,8 +28,8 @@ pub(crate) struct Task {
     pub(crate) priority: u8,
     /// Where its executor goes when it has ended well.
     pub(crate) plan: Option<(Arc<Group>, (Call, bool))>,
-    /// Its operation, if that runs in mapped memory and is asynchronous.
-    mapped: OnceLock<Arc<MappedTask>>,
+    /// Its operation while it is in flight, if that runs in mapped memory and is asynchronous.
+    mapped: Mutex<Option<Arc<MappedTask>>>,
     done: AtomicBool,
     end: Mutex<End>,
     ended: Condvar,
@@ -51,6 +51,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The moment `time` after another; at most some hundred years.
+pub(crate) fn after(moment: Instant, time: Duration) -> Instant {
+    const LONGEST: Duration = Duration::from_secs(10_000_000_000);
+    moment + time.min(LONGEST)
+}
+
 impl Task {
     pub(crate) fn new(
         descriptor: Descriptor,
@@ -66,10 +72,10 @@ impl Task {
             group,
             number,
             begun,
-            deadline: begun + timeout,
+            deadline: after(begun, timeout),
             priority,
             plan,
-            mapped: OnceLock::new(),
+            mapped: Mutex::default(),
             done: AtomicBool::new(false),
             end: Mutex::new(End::default()),
             ended: Condvar::new(),
@@ -95,12 +101,11 @@ impl Task {
     }
 
     pub(super) fn set_mapped(&self, op: Arc<MappedTask>) {
-        // Set once, by whoever starts it.
-        let _ = self.mapped.set(op);
+        *lock(&self.mapped) = Some(op);
     }
 
-    pub(super) fn mapped(&self) -> Option<&MappedTask> {
-        self.mapped.get().map(|op| &**op)
+    pub(super) fn mapped(&self) -> Option<Arc<MappedTask>> {
+        lock(&self.mapped).clone()
     }
 
     #[inline]
@@ -114,6 +119,8 @@ impl Task {
         if end.result.is_some() {
             return;
         }
+        // The two hold each other.
+        lock(&self.mapped).take();
         let callback = end.callback.take();
         end.result = Some(result.clone());
         self.done.store(true, Ordering::Release);

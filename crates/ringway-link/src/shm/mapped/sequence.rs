@@ -19,7 +19,8 @@ pub(super) struct Sequence {
     /// Finished ones beyond that.
     beyond: Mutex<BTreeSet<u64>>,
     beyond_count: AtomicUsize,
-    /// All up to this one are finished at that member, as far as known.
+    /// All up to this one are finished at that member, as far as known. Another thread than the one that learned it may go
+    /// by it, to write what the member has read.
     known: Vec<AtomicU64>,
 }
 
@@ -51,7 +52,7 @@ impl Sequence {
     pub(super) fn behind(&self, op: u64) -> Option<usize> {
         self.known
             .iter()
-            .position(|known| known.load(Ordering::Relaxed) < op)
+            .position(|known| known.load(Ordering::Acquire) < op)
     }
 
     /// All operations up to `finished` are finished at `member`.
@@ -60,7 +61,7 @@ impl Sequence {
         let known = &self.known[member];
         // Two threads may cross; then less is known than could be, and learned again.
         if known.load(Ordering::Relaxed) < finished {
-            known.store(finished, Ordering::Relaxed);
+            known.store(finished, Ordering::Release);
         }
     }
 
@@ -68,7 +69,7 @@ impl Sequence {
     pub(super) fn finished_everywhere(&self) -> u64 {
         self.known
             .iter()
-            .map(|known| known.load(Ordering::Relaxed))
+            .map(|known| known.load(Ordering::Acquire))
             .min()
             .unwrap_or(0)
     }
