@@ -282,8 +282,14 @@ impl<'a> Ranks<'a> {
     /// Rounds with the rank 1, 2, 4 ... further on.
     fn doubling(&self, bytes: impl Fn(u64) -> u64, arriving: Arriving) -> Time {
         let distances = (0..self.all.ilog2()).map(|bit| 1 << bit);
-        let rounds = distances.map(|d| self.rounds(self.distant(d), 1, bytes(d), arriving));
+        let rounds = distances.map(|d| self.anew(self.distant(d), bytes(d), arriving));
         rounds.fold(Time::default(), |sum, round| sum + round)
+    }
+
+    /// A round with another rank than the one before.
+    fn anew(&self, way: Way, bytes: u64, arriving: Arriving) -> Time {
+        let round = self.rounds(way, 1, bytes, arriving);
+        round.wire(round.wire * way.link.unsteady / 1000)
     }
 
     /// Where `core` of the ranks do an all_reduce: the others join one each, and get the result from it.
@@ -306,7 +312,7 @@ impl<'a> Ranks<'a> {
             .map(|bit| 1_u64 << bit)
             .map(|distance| {
                 let bytes = distance.min(all - distance) * part;
-                self.rounds(self.distant(distance), 1, bytes, arriving)
+                self.anew(self.distant(distance), bytes, arriving)
             });
         rounds.fold(Time::default(), |sum, round| sum + round)
     }
@@ -445,7 +451,7 @@ impl<'a> Ranks<'a> {
             return Time::default();
         }
         let busy = self.message(way, bytes).0.times(count);
-        let queues = busy.wire * (count - 1) * way.link.incast / 1000;
+        let queues = busy.wire * (count - 1) * way.link.unsteady / 1000;
         let busy = busy.wire(queues).latency(way.link.latency);
         let work = self.work(count * bytes, arriving);
         if way.link.by_processor {

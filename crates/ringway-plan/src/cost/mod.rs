@@ -31,8 +31,8 @@ pub struct Link {
     byte: u64,
     /// Whether the ranks' processors move the bytes, and reduce nothing meanwhile.
     by_processor: bool,
-    /// By how many thousandths each further sender at once slows a receiver.
-    incast: u64,
+    /// By how many thousandths bytes are slowed that do not come in a steady stream.
+    unsteady: u64,
 }
 
 impl Link {
@@ -44,7 +44,7 @@ impl Link {
         overhead: 3_000_000,
         byte: 143_000,
         by_processor: true,
-        incast: 0,
+        unsteady: 0,
     };
 
     /// Shared memory of a host. Half a round trip was measured at 0.06 or 0.24 us, by where the
@@ -54,7 +54,7 @@ impl Link {
         overhead: 50_000,
         byte: 90_909,
         by_processor: false,
-        incast: 0,
+        unsteady: 0,
     };
 
     /// `latency` passes by itself, `overhead` is the sender's time for each message.
@@ -68,15 +68,16 @@ impl Link {
             overhead: picoseconds(overhead),
             byte,
             by_processor: false,
-            incast: 0,
+            unsteady: 0,
         }
     }
 
-    /// Many to one: by how many thousandths each further sender at once slows a receiver, as queues in switches fill. Only
-    /// [`estimate`] counts it.
-    pub const fn with_incast(self, thousandths: u64) -> Self {
+    /// By how many thousandths bytes are slowed that do not come in a steady stream: from several senders at once, for
+    /// each further one, as queues in switches fill; or from another sender in each round, as streams that were idle
+    /// begin anew. Only [`estimate`] counts it.
+    pub const fn with_unsteady(self, thousandths: u64) -> Self {
         Self {
-            incast: thousandths,
+            unsteady: thousandths,
             ..self
         }
     }
