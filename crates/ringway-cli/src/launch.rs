@@ -1,22 +1,29 @@
 //! Ranks as processes of this machine: their environment, their output, their end.
 
 use std::{
+    convert::Infallible,
     io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
+    os::unix::process::CommandExt as _,
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How long ranks have to end by themselves when one has failed, before they are killed: long enough for them to
 /// say what they know of it.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long what ranks have printed may take to come when they have ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What to start.
 #[derive(Debug)]
@@ -47,15 +54,23 @@ impl Job {
             Some(port) => port,
             None => free_port()?,
         };
-        let stop = Arc::new(AtomicBool::new(false));
+        // The number of a signal that came.
+        let stop = Arc::new(AtomicUsize::new(0));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, stop.clone()).context("listening for signals")?;
+            signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)
+                .context("listening for signals")?;
         }
         let mut ranks = Vec::with_capacity(self.ranks);
-        let mut readers = Vec::new();
+        // Closed when the last relay has ended.
+        let (relaying, relays) = mpsc::channel::<Infallible>();
         for rank in 0..self.ranks {
             let mut command = Command::new(program);
-            command.args(arguments).stdin(Stdio::null());
+            // A group of its own, so that what a rank starts can be ended with it.
+            command
+                .args(arguments)
+                .stdin(Stdio::null())
+                .process_group(0);
+            ringway_sys::end_with_parent(&mut command);
             for (name, value) in [
                 ("RANK", rank.to_string()),
                 ("LOCAL_RANK", rank.to_string()),
@@ -86,22 +101,39 @@ impl Job {
             ];
             for (to_stderr, stream) in streams.into_iter().enumerate() {
                 if let Some(stream) = stream {
-                    readers.push(thread::spawn(move || relay(rank, stream, to_stderr == 1)));
+                    let relaying = relaying.clone();
+                    thread::spawn(move || {
+                        relay(rank, stream, to_stderr == 1);
+                        drop(relaying);
+                    });
                 }
             }
             ranks.push(child);
         }
-        let first = watch(&mut ranks, &stop)?;
-        for reader in readers {
-            // A relay ends with its pipe; one that panicked has nothing more to say.
-            let _ = reader.join();
-        }
-        let Some((rank, status)) = first else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        eprintln!("ringway: rank {rank} ended with {}", describe(status));
-        Ok(exit_code(status))
+        drop(relaying);
+        let end = watch(&mut ranks, &stop)?;
+        // What ranks have said is there by now; what they left behind may hold the pipes for ever.
+        let _ = relays.recv_timeout(LAST_WORDS);
+        Ok(match end {
+            End::Well => ExitCode::SUCCESS,
+            End::Failed { rank, status } => {
+                eprintln!("ringway: rank {rank} ended with {}", describe(status));
+                exit_code(status)
+            }
+            End::Stopped(signal) => {
+                eprintln!("ringway: stopped by signal {signal}");
+                // As shells have it.
+                ExitCode::from(u8::try_from(128 + signal).unwrap_or(1))
+            }
+        })
     }
+}
+
+/// How a job ended.
+enum End {
+    Well,
+    Failed { rank: usize, status: ExitStatus },
+    Stopped(usize),
 }
 
 /// Copies lines, each with its rank before it.
@@ -123,8 +155,8 @@ fn relay(rank: usize, stream: Box<dyn Read + Send>, to_stderr: bool) {
     }
 }
 
-/// Waits for all ranks; the first that failed, if any did, after which the others are stopped.
-fn watch(ranks: &mut [Child], stop: &AtomicBool) -> Result<Option<(usize, ExitStatus)>> {
+/// Waits for all ranks, until the first fails, if any does: then the others are stopped.
+fn watch(ranks: &mut [Child], stop: &AtomicUsize) -> Result<End> {
     let mut ended: Vec<Option<ExitStatus>> = vec![None; ranks.len()];
     loop {
         for (rank, child) in ranks.iter_mut().enumerate() {
@@ -134,31 +166,29 @@ fn watch(ranks: &mut [Child], stop: &AtomicBool) -> Result<Option<(usize, ExitSt
                     .with_context(|| format!("waiting for rank {rank}"))?;
             }
         }
-        let failed = ended.iter().enumerate().find_map(|(rank, status)| {
-            status
-                .filter(|status| !status.success())
-                .map(|status| (rank, status))
+        let signal = stop.load(Ordering::Relaxed);
+        if signal > 0 {
+            stop_all(ranks, Duration::ZERO);
+            return Ok(End::Stopped(signal));
+        }
+        let failed = ended.iter().enumerate().filter_map(|(rank, status)| {
+            let status = status.filter(|status| !status.success())?;
+            Some((rank, status))
         });
-        if failed.is_some() || stop.load(Ordering::Relaxed) {
-            let grace = if stop.load(Ordering::Relaxed) {
-                Duration::ZERO
-            } else {
-                GRACE
-            };
-            stop_all(ranks, grace);
-            return match failed {
-                Some(failed) => Ok(Some(failed)),
-                None => bail!("stopped by a signal"),
-            };
+        // Of several at once it was the one that was killed; the others say so and end.
+        let first = failed.min_by_key(|(_, status)| status.code().is_some());
+        if let Some((rank, status)) = first {
+            stop_all(ranks, GRACE);
+            return Ok(End::Failed { rank, status });
         }
         if ended.iter().all(Option::is_some) {
-            return Ok(None);
+            return Ok(End::Well);
         }
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Lets ranks end by themselves for `grace`, then asks them to (SIGTERM), then kills.
+/// Lets ranks end by themselves for `grace`, then asks them and what they started to (SIGTERM), then kills.
 fn stop_all(ranks: &mut [Child], grace: Duration) {
     let all_ended = |ranks: &mut [Child]| {
         ranks
@@ -171,18 +201,17 @@ fn stop_all(ranks: &mut [Child], grace: Duration) {
             thread::sleep(Duration::from_millis(10));
         }
     };
-    wait(ranks, grace);
-    for child in ranks.iter_mut() {
-        if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id()))
-            && let Some(pid) = rustix::process::Pid::from_raw(pid)
-        {
-            // It may have ended meanwhile.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    let signal = |child: &Child, signal| {
+        if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            // There may be nobody left in it.
+            let _ = kill_process_group(group, signal);
         }
-    }
+    };
+    wait(ranks, grace);
+    ranks.iter().for_each(|child| signal(child, Signal::TERM));
     wait(ranks, Duration::from_secs(2));
+    ranks.iter().for_each(|child| signal(child, Signal::KILL));
     for child in ranks {
-        let _ = child.kill();
         let _ = child.wait();
     }
 }

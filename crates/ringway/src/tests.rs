@@ -357,6 +357,35 @@ fn nothing_is_left_of_an_operation_that_has_ended(over: Over) {
     });
 }
 
+/// The engine thread sleeps for an operation that a waiter takes over, and then another is started that nobody waits for.
+#[test]
+fn what_starts_while_the_engine_sleeps_is_driven() {
+    world_over(Over::Mapped, 2, &[], |comm| {
+        let began = Instant::now();
+        for _ in 0..20 {
+            let mut x = vector(comm.rank(), 10_000);
+            let memory = exclusive(&mut x);
+            let dtype = crate::DataType::U32;
+            let request =
+                Request::new(Collective::AllReduce, dtype, memory, memory).reduce_op(ReduceOp::Sum);
+            if comm.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            comm.submit(request.clone()).unwrap().wait().unwrap();
+            let work = comm.submit(request).unwrap();
+            while !work.is_done() {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        // It looks by itself every 100 ms: 2 s in all, if nothing wakes it.
+        assert!(
+            began.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            began.elapsed()
+        );
+    });
+}
+
 fn nobody_waits_for_a_rank_that_leaves(over: Over) {
     world_over(over, 2, &[], |comm| {
         if comm.rank() == 1 {

@@ -54,7 +54,7 @@ pub(crate) struct Engine {
     driver: Mutex<Driver>,
     /// The transport's fd, to sleep on without holding the driver.
     fd: OwnedFd,
-    /// Wakes whoever sleeps on `fd`.
+    /// Wakes waiters that sleep on `fd`.
     bell: Signal,
     /// Threads that drive what they wait for.
     waiters: AtomicUsize,
@@ -112,6 +112,7 @@ impl Engine {
             .try_clone_to_owned()
             .map_err(|e| system("duplicating a descriptor", &e))?;
         let bell = Signal::new().map_err(|e| system("making an eventfd", &e))?;
+        let worker = Worker::new().map_err(|e| system("making an eventfd", &e))?;
         let crowded = world.machine_ranks() > ringway_sys::cpu_count();
         let spin = settings.values().spin;
         let engine = Arc::new(Self {
@@ -126,7 +127,7 @@ impl Engine {
             fd,
             bell,
             waiters: AtomicUsize::new(0),
-            worker: Worker::default(),
+            worker,
             spin,
             crowded,
         });
@@ -284,12 +285,19 @@ impl Engine {
                 continue;
             }
             let until = limit.map_or(task.deadline, |limit| limit.min(task.deadline));
-            self.nap(driver, until.saturating_duration_since(now), idle_for);
+            let longest = until.saturating_duration_since(now);
+            self.nap(driver, longest, idle_for, &self.bell);
         }
     }
 
     /// Sleeps until something may have happened. The driver is free meanwhile.
-    fn nap<'a>(&'a self, mut driver: MutexGuard<'a, Driver>, longest: Duration, idle: Duration) {
+    fn nap<'a>(
+        &'a self,
+        mut driver: MutexGuard<'a, Driver>,
+        longest: Duration,
+        idle: Duration,
+        bell: &Signal,
+    ) {
         self.look_for_leavers(&mut driver, idle);
         if !driver.troubles.is_empty() {
             return self.settle(driver);
@@ -297,7 +305,7 @@ impl Engine {
         if driver.transport.arm() {
             self.note_activity(&driver);
             drop(driver);
-            self.doze(longest, true);
+            self.doze(longest, true, bell);
             driver = lock(&self.driver);
         }
         driver.transport.disarm();

@@ -1,20 +1,24 @@
 //! The thread that drives operations nobody waits for.
 
 use std::{
+    io,
     os::fd::AsFd,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use ringway_link::shm::mapped::Progress;
+use ringway_sys::Signal;
 
 use super::{Driver, Engine, Task, lock, mapped::MappedTask};
 
 /// The worker's side of an engine. The thread starts with the first asynchronous operation.
-#[derive(Default)]
 pub(super) struct Worker {
     state: Mutex<State>,
     changed: Condvar,
+    /// Wakes the thread where it sleeps for operations in flight. Its own: a waiter that clears the engine's must not
+    /// take a ring that is meant for it.
+    bell: Signal,
 }
 
 #[derive(Default)]
@@ -42,6 +46,14 @@ impl Watched {
 }
 
 impl Worker {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            bell: Signal::new()?,
+        })
+    }
+
     /// Has an operation driven to its end.
     pub(super) fn watch(&self, engine: &Arc<Engine>, op: Watched) {
         let mut state = lock(&self.state);
@@ -61,10 +73,12 @@ impl Worker {
             }
         }
         drop(state);
-        self.changed.notify_one();
+        self.notify();
     }
 
+    /// Makes the thread look again, wherever it sleeps: also at operations that it does not know of yet.
     pub(super) fn notify(&self) {
+        self.bell.raise();
         self.changed.notify_one();
     }
 
@@ -192,8 +206,8 @@ fn sleep(
     }
     let longest = deadline.saturating_duration_since(now);
     match driver {
-        Some(driver) => engine.nap(driver, longest, idle_for),
-        None => engine.doze(longest, false),
+        Some(driver) => engine.nap(driver, longest, idle_for, &engine.worker.bell),
+        None => engine.doze(longest, false, &engine.worker.bell),
     }
     if let Some(host) = &engine.host {
         host.hush();
@@ -202,7 +216,7 @@ fn sleep(
 
 impl Engine {
     /// Sleeps on everything that may wake this process.
-    pub(super) fn doze(&self, longest: Duration, transport: bool) {
+    pub(super) fn doze(&self, longest: Duration, transport: bool, bell: &Signal) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let nap = longest.min(super::LONGEST_NAP);
         let nap = Timespec {
@@ -212,7 +226,7 @@ impl Engine {
         let read = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let host = self.host.as_ref().map(|host| host.bell(host.local_rank()));
         let transport = transport.then(|| self.fd.as_fd());
-        let mut fds = [self.bell.as_fd(), self.bell.as_fd(), self.bell.as_fd()].map(read);
+        let mut fds = [bell.as_fd(), bell.as_fd(), bell.as_fd()].map(read);
         let mut used = 1;
         for fd in [host, transport].into_iter().flatten() {
             fds[used] = read(fd);
@@ -220,6 +234,6 @@ impl Engine {
         }
         // Interrupted or not: the caller looks again.
         let _ = poll(&mut fds[..used], Some(&nap));
-        self.bell.clear();
+        bell.clear();
     }
 }
