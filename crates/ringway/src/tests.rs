@@ -358,9 +358,8 @@ fn nothing_is_left_of_an_operation_that_has_ended(over: Over) {
 }
 
 /// The engine thread sleeps for an operation that a waiter takes over, and then another is started that nobody waits for.
-#[test]
-fn what_starts_while_the_engine_sleeps_is_driven() {
-    world_over(Over::Mapped, 2, &[], |comm| {
+fn what_starts_while_the_engine_sleeps_is_driven(over: Over) {
+    world_over(over, 2, &[], |comm| {
         let began = Instant::now();
         for _ in 0..20 {
             let mut x = vector(comm.rank(), 10_000);
@@ -576,6 +575,7 @@ over_both!(
     a_rank_that_does_not_call_is_a_timeout_that_names_it,
     a_wait_can_be_given_up_and_taken_up_again,
     nothing_is_left_of_an_operation_that_has_ended,
+    what_starts_while_the_engine_sleeps_is_driven,
     asynchronous_operations_overlap_and_give_their_buffers_back,
     asynchronous_work_ends_without_anybody_waiting,
     averages_divide_once,

@@ -85,7 +85,7 @@ impl Worker {
     /// The last waiter has gone.
     pub(super) fn resume(&self) {
         if !lock(&self.state).watched.is_empty() {
-            self.changed.notify_one();
+            self.notify();
         }
     }
 
@@ -211,6 +211,10 @@ fn sleep(
     }
     if let Some(host) = &engine.host {
         host.hush();
+    }
+    if engine.waiters.load(Ordering::Relaxed) > 0 {
+        // They drive now, and what ended this sleep may have been meant for them.
+        engine.bell.raise();
     }
 }
 
