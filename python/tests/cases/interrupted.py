@@ -1,7 +1,11 @@
 """Rank 0 waits, until Ctrl-C; what it waited for then comes about. `numpy` or `torch`, `blocking` or `wait`."""
 
+import signal
 import sys
 import time
+
+# Whoever runs the tests in the background has it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 what, how = sys.argv[1:]
 if what == "numpy":
