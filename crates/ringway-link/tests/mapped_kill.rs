@@ -7,10 +7,10 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+mod ranks;
+
 use std::{
-    env,
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
+    process::Child,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -26,11 +26,11 @@ use ringway_link::shm::{
 use ringway_plan::{Algorithm, Collective, DataType, ReduceOp, Topology, generate, verify};
 use ringway_sys::{Memory, Staging};
 
+use ranks::{READY, own, ready, start};
+
 const RANKS: usize = 3;
 /// How long survivors wait for the dead.
 const DEADLINE: Duration = Duration::from_millis(400);
-/// What a rank prints once it has joined.
-const READY: &str = "joined";
 /// What a survivor exits with if it saw member k fail.
 const SAW: i32 = 40;
 
@@ -130,32 +130,12 @@ fn check(memory: Memory, value: u64) {
 /// Not a test: a rank, when the environment says so.
 #[test]
 fn rank() {
-    let (Ok(rank), Ok(name)) = (env::var("RINGWAY_TEST_RANK"), env::var("RINGWAY_TEST_NAME"))
-    else {
-        return;
-    };
-    let code = match work(rank.parse().unwrap(), &name) {
+    let Some((rank, name)) = own() else { return };
+    let code = match work(rank, &name) {
         MappedError::Timeout { member, .. } => SAW + member as i32,
         error => panic!("{error}"),
     };
     std::process::exit(code);
-}
-
-fn start(rank: usize, name: &str) -> Child {
-    Command::new(env::current_exe().unwrap())
-        .args(["--exact", "rank", "--nocapture"])
-        .env("RINGWAY_TEST_RANK", rank.to_string())
-        .env("RINGWAY_TEST_NAME", name)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-/// Waits until the rank has joined its group.
-fn ready(child: &mut Child) {
-    let output = BufReader::new(child.stdout.take().unwrap());
-    // The test harness may print on the same line.
-    assert!(output.lines().any(|line| line.unwrap().ends_with(READY)));
 }
 
 fn shared_files() -> usize {

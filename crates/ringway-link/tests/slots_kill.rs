@@ -8,10 +8,10 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+mod ranks;
+
 use std::{
-    env,
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
+    process::Child,
     thread,
     time::{Duration, Instant},
 };
@@ -24,13 +24,13 @@ use ringway_link::{
 };
 use ringway_sys::{Epoll, Interest, Memory, Staging};
 
+use ranks::{READY, own, ready, start};
+
 const RANKS: usize = 3;
 /// Messages to each peer in an operation: to fill every slot, and more.
 const COUNT: u32 = 12;
 /// Of every way to travel: in the line, in a slot, and, from the arena, by reference.
 const SIZES: [usize; 5] = [0, 20, 900, 4096, 4096];
-/// What a rank prints when all have exchanged messages.
-const READY: &str = "joined";
 /// What a survivor exits with if it lost rank k.
 const LOST: i32 = 40;
 /// How soon a death must be known.
@@ -192,30 +192,10 @@ fn work(rank: usize, name: &str) -> usize {
 /// Not a test: a rank, when the environment says so.
 #[test]
 fn rank() {
-    let (Ok(rank), Ok(name)) = (env::var("RINGWAY_TEST_RANK"), env::var("RINGWAY_TEST_NAME"))
-    else {
-        return;
-    };
-    let lost = work(rank.parse().unwrap(), &name);
+    let Some((rank, name)) = own() else { return };
+    let lost = work(rank, &name);
     // Not dropped: the others are to see what the first victim leaves behind, not that this one has gone as well.
     std::process::exit(LOST + lost as i32);
-}
-
-fn start(rank: usize, name: &str) -> Child {
-    Command::new(env::current_exe().unwrap())
-        .args(["--exact", "rank", "--nocapture"])
-        .env("RINGWAY_TEST_RANK", rank.to_string())
-        .env("RINGWAY_TEST_NAME", name)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-/// Waits until the rank has exchanged messages.
-fn ready(child: &mut Child) {
-    let output = BufReader::new(child.stdout.take().unwrap());
-    // The test harness may print on the same line.
-    assert!(output.lines().any(|line| line.unwrap().ends_with(READY)));
 }
 
 #[test]
