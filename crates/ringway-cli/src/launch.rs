@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
-    os::unix::process::CommandExt as _,
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -120,10 +120,9 @@ impl Job {
                 eprintln!("ringway: rank {rank} ended with {}", describe(status));
                 exit_code(status)
             }
-            End::Stopped(signal) => {
-                eprintln!("ringway: stopped by signal {signal}");
-                // As shells have it.
-                ExitCode::from(u8::try_from(128 + signal).unwrap_or(1))
+            End::Stopped(status) => {
+                eprintln!("ringway: stopped by {}", describe(status));
+                exit_code(status)
             }
         })
     }
@@ -132,8 +131,12 @@ impl Job {
 /// How a job ended.
 enum End {
     Well,
-    Failed { rank: usize, status: ExitStatus },
-    Stopped(usize),
+    Failed {
+        rank: usize,
+        status: ExitStatus,
+    },
+    /// As a process ends that the signal kills.
+    Stopped(ExitStatus),
 }
 
 /// Copies lines, each with its rank before it.
@@ -169,7 +172,7 @@ fn watch(ranks: &mut [Child], stop: &AtomicUsize) -> Result<End> {
         let signal = stop.load(Ordering::Relaxed);
         if signal > 0 {
             stop_all(ranks, Duration::ZERO);
-            return Ok(End::Stopped(signal));
+            return Ok(End::Stopped(ExitStatus::from_raw(signal as i32)));
         }
         let failed = ended.iter().enumerate().filter_map(|(rank, status)| {
             let status = status.filter(|status| !status.success())?;
@@ -217,7 +220,6 @@ fn stop_all(ranks: &mut [Child], grace: Duration) {
 }
 
 fn describe(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt as _;
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
@@ -227,7 +229,6 @@ fn describe(status: ExitStatus) -> String {
 
 /// As shells have it: 128 + n for signal n.
 fn exit_code(status: ExitStatus) -> ExitCode {
-    use std::os::unix::process::ExitStatusExt as _;
     let code = status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(1));
