@@ -2,30 +2,27 @@
 
 use std::{
     cell::Cell,
-    sync::{Arc, Mutex, TryLockError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use ringway_link::shm::mapped::{MappedCall, MappedError, MappedGroup, MappedOp, Progress};
 use ringway_plan::Rank;
 
-use super::{Engine, Task, after, failure::LAST_WORDS, lock};
+use super::{Engine, Task, after, failure::LAST_WORDS, lock, try_lock};
 use crate::{Descriptor, Error, control::Cause, group::Group};
 
-/// An asynchronous operation: the worker steps it, or whoever waits runs it.
+/// The operation of an asynchronous task: the worker steps it, or whoever waits runs it.
 pub(crate) struct MappedTask {
-    pub(crate) task: Arc<Task>,
     members: Arc<[Rank]>,
     op: Mutex<Option<MappedOp>>,
 }
 
 impl MappedTask {
-    /// The operation, unless it has ended or another thread has it in hand.
-    pub(super) fn try_step(&self, engine: &Engine) -> Progress {
-        let mut slot = match self.op.try_lock() {
-            Ok(slot) => slot,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Progress::Done,
+    /// Steps the operation, unless it has ended or another thread has it in hand.
+    pub(super) fn try_step(&self, task: &Task, engine: &Engine) -> Progress {
+        let Some(mut slot) = try_lock(&self.op) else {
+            return Progress::Done;
         };
         let Some(op) = slot.as_mut() else {
             return Progress::Done;
@@ -34,15 +31,15 @@ impl MappedTask {
             Ok(Progress::Done) => {
                 *slot = None;
                 drop(slot);
-                self.task.finish(Ok(()));
+                task.finish(Ok(()));
                 Progress::Done
             }
             Ok(progress) => progress,
             Err(error) => {
                 *slot = None;
                 drop(slot);
-                self.task.finish(Err(engine.mapped_error(
-                    &self.task.descriptor,
+                task.finish(Err(engine.mapped_error(
+                    &task.descriptor,
                     &self.members,
                     error,
                 )));
@@ -53,22 +50,16 @@ impl MappedTask {
 
     /// Asks to be woken when the operation may move; false if it may already.
     pub(super) fn arm(&self) -> bool {
-        match self.op.try_lock() {
-            Ok(slot) => slot.as_ref().is_none_or(MappedOp::arm),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                poisoned.into_inner().as_ref().is_none_or(MappedOp::arm)
-            }
-            Err(TryLockError::WouldBlock) => false,
-        }
+        try_lock(&self.op).is_some_and(|slot| slot.as_ref().is_none_or(MappedOp::arm))
     }
 
     /// Gives the operation up.
-    pub(super) fn fail(&self, engine: &Engine) {
+    pub(super) fn fail(&self, task: &Task, engine: &Engine) {
         if let Some(op) = lock(&self.op).take() {
-            let error = op.timeout(self.task.begun.elapsed());
+            let error = op.timeout(task.begun.elapsed());
             drop(op);
-            self.task.finish(Err(engine.mapped_error(
-                &self.task.descriptor,
+            task.finish(Err(engine.mapped_error(
+                &task.descriptor,
                 &self.members,
                 error,
             )));
@@ -148,29 +139,27 @@ impl Engine {
 
     /// Has the worker drive an operation until somebody waits for it.
     pub(crate) fn drive_behind(self: &Arc<Self>, group: &Group, op: MappedOp, task: &Arc<Task>) {
-        let op = Mutex::new(Some(op));
-        let watched = MappedTask {
-            task: task.clone(),
+        let mapped = task.set_mapped(MappedTask {
             members: group.members.clone(),
-            op,
-        };
-        let watched = Arc::new(watched);
-        task.set_mapped(watched.clone());
+            op: Mutex::new(Some(op)),
+        });
         // What can be done at once is, so that peers need not wait for the worker.
-        watched.try_step(self);
+        mapped.try_step(task, self);
         if !task.is_done() {
-            self.watch_mapped(watched);
+            self.worker.watch(self, task.clone());
         }
     }
 
     /// Runs an asynchronous operation to its end on the waiting thread, or until `stop` says so. False if the
     /// worker has it in hand.
-    pub(super) fn take_over(&self, watched: &MappedTask, stop: &dyn Fn() -> bool) -> bool {
-        let task = &watched.task;
-        let mut slot = match watched.op.try_lock() {
-            Ok(slot) => slot,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
+    pub(super) fn take_over(
+        &self,
+        task: &Task,
+        mapped: &MappedTask,
+        stop: &dyn Fn() -> bool,
+    ) -> bool {
+        let Some(mut slot) = try_lock(&mapped.op) else {
+            return false;
         };
         let op = slot.take();
         drop(slot);
@@ -184,13 +173,13 @@ impl Engine {
             op,
             &task.descriptor,
             task.group,
-            &watched.members,
+            &mapped.members,
             left,
             stop,
         ) {
             Ok(None) => task.finish(Ok(())),
             Ok(unfinished) => {
-                *lock(&watched.op) = unfinished;
+                *lock(&mapped.op) = unfinished;
                 self.wake();
             }
             Err(error) => task.finish(Err(error)),

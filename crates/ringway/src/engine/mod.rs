@@ -31,11 +31,10 @@ use ringway_plan::{BadOverrides, Link, Machine};
 use ringway_sys::Signal;
 
 pub(crate) use driver::Driver;
-use mapped::MappedTask;
 pub(crate) use message::{MessageOp, Operands};
 pub(crate) use plans::{Call, Plans, Policy, Way};
-pub(crate) use task::{Task, after, lock};
-use worker::{Watched, Worker};
+pub(crate) use task::{Task, after, lock, try_lock};
+use worker::Worker;
 
 use crate::{Error, bootstrap::World, control::Control, settings::Settings};
 
@@ -170,17 +169,13 @@ impl Engine {
         driver.start(op);
         self.settle(driver);
         if !waited_for && !task.is_done() {
-            self.worker.watch(self, Watched::Messages(task));
+            self.worker.watch(self, task);
         }
     }
 
     /// Has the worker drive an operation that its caller has stopped waiting for.
     pub(crate) fn drive_messages_behind(self: &Arc<Self>, task: &Arc<Task>) {
-        self.worker.watch(self, Watched::Messages(task.clone()));
-    }
-
-    fn watch_mapped(self: &Arc<Self>, op: Arc<MappedTask>) {
-        self.worker.watch(self, Watched::Mapped(op));
+        self.worker.watch(self, task.clone());
     }
 
     /// An error if the job has failed: no new operation can end.
@@ -254,7 +249,7 @@ impl Engine {
                 return None;
             }
             if let Some(mapped) = task.mapped() {
-                if !self.take_over(&mapped, &stop) {
+                if !self.take_over(task, mapped, &stop) {
                     ringway_sys::yield_now();
                 }
                 continue;
@@ -264,7 +259,7 @@ impl Engine {
                 self.fail(task, now);
                 continue;
             }
-            let Ok(mut driver) = self.driver.try_lock() else {
+            let Some(mut driver) = try_lock(&self.driver) else {
                 // Another waiter drives, this operation too.
                 task.sleep(Duration::from_micros(50));
                 continue;

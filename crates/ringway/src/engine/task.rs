@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -28,8 +28,8 @@ pub(crate) struct Task {
     pub(crate) priority: u8,
     /// Where its executor goes when it has ended well.
     pub(crate) plan: Option<(Arc<Group>, (Call, bool))>,
-    /// Its operation while it is in flight, if that runs in mapped memory and is asynchronous.
-    mapped: Mutex<Option<Arc<MappedTask>>>,
+    /// Its operation, if that runs in mapped memory and is asynchronous.
+    mapped: OnceLock<MappedTask>,
     done: AtomicBool,
     end: Mutex<End>,
     ended: Condvar,
@@ -49,6 +49,15 @@ struct End {
 /// A poisoned lock only means that another thread panicked between two whole states.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Like [`lock`], unless another thread has it.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// The moment `time` after another; at most some hundred years.
@@ -75,7 +84,7 @@ impl Task {
             deadline: after(begun, timeout),
             priority,
             plan,
-            mapped: Mutex::default(),
+            mapped: OnceLock::new(),
             done: AtomicBool::new(false),
             end: Mutex::new(End::default()),
             ended: Condvar::new(),
@@ -100,12 +109,13 @@ impl Task {
         }
     }
 
-    pub(super) fn set_mapped(&self, op: Arc<MappedTask>) {
-        *lock(&self.mapped) = Some(op);
+    /// Set once, by whoever starts it.
+    pub(super) fn set_mapped(&self, op: MappedTask) -> &MappedTask {
+        self.mapped.get_or_init(|| op)
     }
 
-    pub(super) fn mapped(&self) -> Option<Arc<MappedTask>> {
-        lock(&self.mapped).clone()
+    pub(super) fn mapped(&self) -> Option<&MappedTask> {
+        self.mapped.get()
     }
 
     #[inline]
@@ -119,8 +129,6 @@ impl Task {
         if end.result.is_some() {
             return;
         }
-        // The two hold each other.
-        lock(&self.mapped).take();
         let callback = end.callback.take();
         end.result = Some(result.clone());
         self.done.store(true, Ordering::Release);

@@ -10,7 +10,7 @@ use std::{
 use ringway_link::shm::mapped::Progress;
 use ringway_sys::Signal;
 
-use super::{Driver, Engine, Task, lock, mapped::MappedTask};
+use super::{Driver, Engine, Task, lock, mapped::MappedTask, try_lock};
 
 /// The worker's side of an engine. The thread starts with the first asynchronous operation.
 pub(super) struct Worker {
@@ -26,23 +26,7 @@ struct State {
     started: bool,
     stop: bool,
     /// What it drives, by descending priority; ended ones are dropped at the next turn.
-    watched: Vec<Watched>,
-}
-
-/// An operation that the worker drives.
-#[derive(Clone)]
-pub(super) enum Watched {
-    Mapped(Arc<MappedTask>),
-    Messages(Arc<Task>),
-}
-
-impl Watched {
-    fn task(&self) -> &Task {
-        match self {
-            Self::Mapped(op) => &op.task,
-            Self::Messages(task) => task,
-        }
-    }
+    watched: Vec<Arc<Task>>,
 }
 
 impl Worker {
@@ -55,13 +39,12 @@ impl Worker {
     }
 
     /// Has an operation driven to its end.
-    pub(super) fn watch(&self, engine: &Arc<Engine>, op: Watched) {
+    pub(super) fn watch(&self, engine: &Arc<Engine>, task: Arc<Task>) {
         let mut state = lock(&self.state);
-        let priority = op.task().priority;
         let at = state
             .watched
-            .partition_point(|other| other.task().priority >= priority);
-        state.watched.insert(at, op);
+            .partition_point(|other| other.priority >= task.priority);
+        state.watched.insert(at, task);
         if !state.started {
             state.started = true;
             let engine = engine.clone();
@@ -91,17 +74,17 @@ impl Worker {
 
     pub(super) fn stop(&self) {
         lock(&self.state).stop = true;
-        self.changed.notify_one();
+        self.notify();
     }
 
     /// Sleeps until there is something to drive. False: stop.
-    fn next(&self, into: &mut Vec<Watched>) -> bool {
+    fn next(&self, into: &mut Vec<Arc<Task>>) -> bool {
         let mut state = lock(&self.state);
         loop {
             if state.stop {
                 return false;
             }
-            state.watched.retain(|op| !op.task().is_done());
+            state.watched.retain(|task| !task.is_done());
             if !state.watched.is_empty() {
                 into.clone_from(&state.watched);
                 return true;
@@ -131,24 +114,21 @@ fn run(engine: &Engine) {
     while engine.worker.next(&mut watched) {
         let now = Instant::now();
         let failed = engine.control.failure().is_some();
-        for op in watched
-            .iter()
-            .filter(|op| failed || now >= op.task().deadline)
-        {
-            match op {
-                Watched::Mapped(op) => op.fail(engine),
-                Watched::Messages(task) => engine.fail(task, now),
+        for task in watched.iter().filter(|task| failed || now >= task.deadline) {
+            match task.mapped() {
+                Some(mapped) => mapped.fail(task, engine),
+                None => engine.fail(task, now),
             }
         }
-        let mapped = watched.iter().any(|op| matches!(op, Watched::Mapped(_)));
-        let messages = watched.iter().any(|op| matches!(op, Watched::Messages(_)));
+        let mapped = watched.iter().any(|task| task.mapped().is_some());
+        let messages = watched.iter().any(|task| task.mapped().is_none());
         let mut moved = mapped && step_mapped(engine, &watched);
         // Whoever waits drives all messages.
         let step_back = engine.waiters.load(Ordering::Relaxed) > 0;
         let mut driver = None;
         if messages
             && !step_back
-            && let Ok(mut free) = engine.driver.try_lock()
+            && let Some(mut free) = try_lock(&engine.driver)
         {
             if free.drive(now) {
                 moved = true;
@@ -178,29 +158,27 @@ fn run(engine: &Engine) {
 }
 
 /// Steps the first operation that can move; whether one did.
-fn step_mapped(engine: &Engine, watched: &[Watched]) -> bool {
-    watched.iter().any(|op| match op {
-        Watched::Mapped(op) => op.try_step(engine) == Progress::Moved,
-        Watched::Messages(_) => false,
+fn step_mapped(engine: &Engine, watched: &[Arc<Task>]) -> bool {
+    watched.iter().any(|task| {
+        let mapped = task.mapped();
+        mapped.is_some_and(|mapped| mapped.try_step(task, engine) == Progress::Moved)
     })
 }
 
 fn sleep(
     engine: &Engine,
-    watched: &[Watched],
+    watched: &[Arc<Task>],
     driver: Option<MutexGuard<'_, Driver>>,
     now: Instant,
     idle_for: Duration,
 ) {
     let deadline = watched
         .iter()
-        .map(|op| op.task().deadline)
+        .map(|task| task.deadline)
         .min()
         .unwrap_or(now);
-    let may_sleep = watched.iter().all(|op| match op {
-        Watched::Mapped(op) => op.arm(),
-        Watched::Messages(_) => true,
-    });
+    let mut mapped = watched.iter().filter_map(|task| task.mapped());
+    let may_sleep = mapped.all(MappedTask::arm);
     if !may_sleep {
         return;
     }
