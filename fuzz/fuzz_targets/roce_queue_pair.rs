@@ -44,6 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
         number: NUMBER,
         access: Access::ALL,
         send_queue: 8,
+        inline: 0,
         receive_queue: 8,
         congestion: Some(Parameters::new(1e9)),
     });
@@ -134,7 +135,7 @@ fuzz_target!(|bytes: &[u8]| {
             signaled: true,
             solicited: false,
         };
-        posted += u32::from(qp.post_send(request).is_ok());
+        posted += u32::from(qp.post_send(&request).is_ok());
     }
     assert!(
         domain

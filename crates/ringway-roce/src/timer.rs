@@ -7,6 +7,9 @@ use std::time::Duration;
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
+    /// 67 ms, code 14: what most programs on verbs ask for.
+    pub const USUAL: Self = Self(14);
+
     /// The timeout of a code from 0 to 31; None beyond.
     pub const fn new(code: u8) -> Option<Self> {
         if code < 32 { Some(Self(code)) } else { None }
@@ -31,6 +34,9 @@ impl AckTimeout {
 pub struct RnrTimer(u8);
 
 impl RnrTimer {
+    /// 0.64 ms, code 12: what most programs on verbs ask for.
+    pub const USUAL: Self = Self(12);
+
     /// The timer of a code from 0 to 31; None beyond.
     pub const fn new(code: u8) -> Option<Self> {
         if code < 32 { Some(Self(code)) } else { None }

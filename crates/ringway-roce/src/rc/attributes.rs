@@ -67,6 +67,8 @@ pub struct Attributes {
     pub access: Access,
     /// How many send requests may wait or be under way.
     pub send_queue: usize,
+    /// How many bytes a request may carry inline.
+    pub inline: usize,
     /// How many receives may be posted.
     pub receive_queue: usize,
     /// Congestion control; without it, marks are counted and notifications ignored.

@@ -197,7 +197,7 @@ impl QueuePair {
             link: None,
             requester: None,
             responder: None,
-            receives: VecDeque::new(),
+            receives: VecDeque::with_capacity(attributes.receive_queue),
             completions: VecDeque::new(),
             counters: Counters::default(),
             sent_request: false,
@@ -226,7 +226,11 @@ impl QueuePair {
     /// From `ReadyToReceive` to `ReadyToSend`.
     pub fn send_with(&mut self, attributes: SendAttributes) -> Result<(), StateError> {
         self.leave(State::ReadyToReceive)?;
-        self.requester = Some(Requester::new(attributes));
+        self.requester = Some(Requester::new(
+            attributes,
+            self.attributes.send_queue,
+            self.attributes.inline,
+        ));
         self.state = State::ReadyToSend;
         Ok(())
     }
@@ -256,7 +260,7 @@ impl QueuePair {
     }
 
     /// Puts a request into the send queue.
-    pub fn post_send(&mut self, request: SendRequest) -> Result<(), PostError> {
+    pub fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         match (&mut self.requester, &self.link) {
             (Some(requester), Some(link)) if self.state == State::ReadyToSend => {
                 requester.post(request, self.attributes.send_queue, link)

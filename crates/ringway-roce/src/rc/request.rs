@@ -1,14 +1,110 @@
 //! A send request that has its PSNs: which packet is which part of it.
 
-use super::{Link, Local, Mtu, Remote, SendRequest, Source, Work};
+use super::{Link, Local, Mtu, PostError, Remote, SendRequest, Source, Work};
 use crate::{
-    Access, AccessError, ProtectionDomain, Psn, Region,
+    Access, AccessError, Key, ProtectionDomain, Psn, Region,
     wire::{AtomicEth, Bth, Operation, Reth, emit_with},
 };
 
+/// A request as it was posted, with its inline bytes kept by the queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posted {
+    pub(super) id: u64,
+    /// With inline bytes, the address of the source counts from the beginning of [`Inline`]'s.
+    pub(super) work: Work<'static>,
+    pub(super) inline: bool,
+    pub(super) signaled: bool,
+    pub(super) solicited: bool,
+}
+
+/// The inline bytes of all requests of a send queue, in as many slots as it holds requests.
+#[derive(Debug)]
+pub(super) struct Inline {
+    bytes: Box<[u8]>,
+    /// The length of a slot in bytes.
+    slot: usize,
+    slots: usize,
+    next: usize,
+}
+
+impl Inline {
+    pub(super) fn new(slot: usize, slots: usize) -> Self {
+        Self {
+            bytes: vec![0; slot * slots].into(),
+            slot,
+            slots,
+            next: 0,
+        }
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) {
+        let start = address as usize;
+        into.copy_from_slice(&self.bytes[start..start + into.len()]);
+    }
+
+    /// Takes a request. Its slot is free: requests end in the order in which they are posted, and the queue holds no
+    /// more than there are slots.
+    pub(super) fn keep(&mut self, request: &SendRequest<'_>) -> Result<Posted, PostError> {
+        let mut inline = false;
+        let mut keep = |source: Source<'_>| match source {
+            Source::Memory(local) => Ok(Source::Memory(local)),
+            Source::Inline(bytes) => {
+                let (length, max) = (bytes.len(), self.slot);
+                if length > max {
+                    return Err(PostError::Inline { length, max });
+                }
+                let start = self.next * max;
+                self.bytes[start..start + length].copy_from_slice(bytes);
+                self.next = (self.next + 1) % self.slots;
+                inline = true;
+                Ok(Source::Memory(Local {
+                    key: Key(0),
+                    address: start as u64,
+                    length: length as u32,
+                }))
+            }
+        };
+        let work = match request.work {
+            Work::Send { source, immediate } => Work::Send {
+                source: keep(source)?,
+                immediate,
+            },
+            Work::Write {
+                source,
+                remote,
+                immediate,
+            } => Work::Write {
+                source: keep(source)?,
+                remote,
+                immediate,
+            },
+            Work::Read { into, remote } => Work::Read { into, remote },
+            Work::FetchAdd { into, remote, add } => Work::FetchAdd { into, remote, add },
+            Work::CompareSwap {
+                into,
+                remote,
+                compare,
+                swap,
+            } => Work::CompareSwap {
+                into,
+                remote,
+                compare,
+                swap,
+            },
+        };
+        Ok(Posted {
+            id: request.id,
+            work,
+            inline,
+            signaled: request.signaled,
+            solicited: request.solicited,
+        })
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Request {
-    pub(super) posted: SendRequest,
+    pub(super) posted: Posted,
     pub(super) first: Psn,
     /// How many PSNs it has: its packets, or of a READ those of the response.
     pub(super) packets: u32,
@@ -17,7 +113,8 @@ pub(super) struct Request {
 /// A packet to be sent.
 pub(super) struct Outgoing<'a> {
     operation: Operation,
-    payload: Option<(&'a Source, u32)>,
+    payload: Option<(&'a Source<'static>, u32)>,
+    inline: bool,
     length: u32,
     solicited: bool,
     /// The last one of a message that the peer has to acknowledge.
@@ -84,6 +181,7 @@ impl Request {
                 mtu.bytes().min(source.len() as u32 - offset)
             }),
             payload,
+            inline: self.posted.inline,
             solicited: self.posted.solicited && last,
             ends: last && payload.is_some(),
             next,
@@ -154,6 +252,7 @@ impl Outgoing<'_> {
         ack_due: bool,
         link: &Link,
         domain: &ProtectionDomain<R>,
+        inline: &Inline,
         out: &mut Vec<u8>,
     ) -> Result<(), AccessError> {
         let mut bth = Bth::new(link.peer, psn);
@@ -168,9 +267,9 @@ impl Outgoing<'_> {
             |into| {
                 match self.payload {
                     None => Ok(()),
-                    Some((Source::Inline(bytes), offset)) => {
-                        let start = offset as usize;
-                        into.copy_from_slice(&bytes[start..start + into.len()]);
+                    Some((Source::Inline(_), _)) => Ok(()),
+                    Some((Source::Memory(local), offset)) if self.inline => {
+                        inline.read(local.address + u64::from(offset), into);
                         Ok(())
                     }
                     // Nothing needs no memory.

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, time::Instant};
 
 use super::{
     Completion, Counters, Link, Local, PostError, SendAttributes, SendRequest, Status, Work,
-    request::Request,
+    request::{Inline, Posted, Request},
 };
 use crate::{
     Access, AccessError, Key, MAX_WINDOW, ProtectionDomain, Psn, Region,
@@ -18,8 +18,9 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Requester {
     attributes: SendAttributes,
+    inline: Inline,
     /// Posted, but without PSNs yet.
-    waiting: VecDeque<SendRequest>,
+    waiting: VecDeque<Posted>,
     /// With PSNs, the oldest first.
     started: VecDeque<Request>,
     /// The oldest packet that is not acknowledged. In a READ: the next response.
@@ -47,12 +48,13 @@ pub(super) struct Failure {
 }
 
 impl Requester {
-    pub(super) fn new(attributes: SendAttributes) -> Self {
+    pub(super) fn new(attributes: SendAttributes, capacity: usize, inline: usize) -> Self {
         let first = attributes.first_psn;
         Self {
             attributes,
-            waiting: VecDeque::new(),
-            started: VecDeque::new(),
+            inline: Inline::new(inline, capacity),
+            waiting: VecDeque::with_capacity(capacity),
+            started: VecDeque::with_capacity(capacity),
             unacked: first,
             cursor: first,
             sent: first,
@@ -67,7 +69,7 @@ impl Requester {
 
     pub(super) fn post(
         &mut self,
-        request: SendRequest,
+        request: &SendRequest<'_>,
         capacity: usize,
         link: &Link,
     ) -> Result<(), PostError> {
@@ -82,7 +84,7 @@ impl Requester {
         if request.work.is_answered() && self.attributes.initiator_depth == 0 {
             return Err(PostError::NoInitiatorDepth);
         }
-        self.waiting.push_back(request);
+        self.waiting.push_back(self.inline.keep(request)?);
         Ok(())
     }
 
@@ -109,7 +111,14 @@ impl Requester {
         let ack_every = (self.attributes.window.get() / 4).max(1);
         let next = packet.next;
         packet
-            .emit(psn, psn.get().is_multiple_of(ack_every), link, domain, out)
+            .emit(
+                psn,
+                psn.get().is_multiple_of(ack_every),
+                link,
+                domain,
+                &self.inline,
+                out,
+            )
             .map_err(|_: AccessError| Failure {
                 at: psn,
                 status: Status::LocalProtection,

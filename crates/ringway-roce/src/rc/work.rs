@@ -26,15 +26,16 @@ pub struct Remote {
 }
 
 /// Where the bytes of a SEND or WRITE come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source<'a> {
     /// From registered memory, which must not change until the request has completed.
     Memory(Local),
-    /// From the request itself.
-    Inline(Vec<u8>),
+    /// From anywhere: they are copied when the request is posted. At most [`Attributes::inline`](super::Attributes)
+    /// bytes.
+    Inline(&'a [u8]),
 }
 
-impl Source {
+impl Source<'_> {
     /// The length in bytes.
     pub const fn len(&self) -> usize {
         match self {
@@ -50,19 +51,19 @@ impl Source {
 }
 
 /// What a send request does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work<'a> {
     /// A message into the receive that the peer has posted.
     Send {
         /// The message.
-        source: Source,
+        source: Source<'a>,
         /// For the receive's completion.
         immediate: Option<Immediate>,
     },
     /// Bytes into the peer's memory. With immediate data a receive of the peer's completes, too.
     Write {
         /// The bytes.
-        source: Source,
+        source: Source<'a>,
         /// Where they go.
         remote: Remote,
         /// For the receive's completion.
@@ -97,7 +98,7 @@ pub enum Work {
     },
 }
 
-impl Work {
+impl Work<'_> {
     /// The bytes that move.
     pub(super) const fn length(&self) -> usize {
         match self {
@@ -127,12 +128,12 @@ impl Work {
 }
 
 /// A request for the send queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SendRequest {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendRequest<'a> {
     /// Comes back in the completion.
     pub id: u64,
     /// What to do.
-    pub work: Work,
+    pub work: Work<'a>,
     /// Whether success is reported, too; failure always is.
     pub signaled: bool,
     /// Whether the peer shall raise an event even if it asked for solicited ones only.
@@ -218,9 +219,32 @@ pub enum Status {
     /// The peer has posted no receive.
     #[error("RNR retries exceeded: the peer has posted no receive")]
     RnrRetriesExceeded,
+    /// Another of verbs' numbers, which only NICs give.
+    #[error("status {0} of ibv_wc_status")]
+    Other(u32),
 }
 
 impl Status {
+    const NUMBERED: [Self; 9] = [
+        Self::Success,
+        Self::LocalLength,
+        Self::LocalProtection,
+        Self::Flushed,
+        Self::RemoteInvalidRequest,
+        Self::RemoteAccess,
+        Self::RemoteOperational,
+        Self::RetriesExceeded,
+        Self::RnrRetriesExceeded,
+    ];
+
+    /// The status of a number that verbs gave.
+    pub fn from_code(code: u32) -> Self {
+        Self::NUMBERED
+            .into_iter()
+            .find(|status| status.code() == code)
+            .unwrap_or(Self::Other(code))
+    }
+
     /// The number that verbs have for it (`IBV_WC_SUCCESS` and so on).
     pub const fn code(self) -> u32 {
         match self {
@@ -233,6 +257,7 @@ impl Status {
             Self::RemoteOperational => 11,
             Self::RetriesExceeded => 12,
             Self::RnrRetriesExceeded => 13,
+            Self::Other(code) => code,
         }
     }
 }
@@ -255,6 +280,16 @@ pub enum PostError {
         length: usize,
         /// The longest possible.
         max: u32,
+    },
+    /// More inline bytes than the queue pair was made for.
+    #[error(
+        "{length} inline bytes are more than the queue pair's {max}; send from registered memory"
+    )]
+    Inline {
+        /// The message's length in bytes.
+        length: usize,
+        /// The most inline bytes.
+        max: usize,
     },
     /// The initiator depth is 0.
     #[error("the connection was made with an initiator depth of 0: no READs, no atomics")]

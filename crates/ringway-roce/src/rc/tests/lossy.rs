@@ -165,14 +165,14 @@ impl Model {
     }
 }
 
-fn work(own: &End, peer: &End, id: u64, op: &Op) -> Work {
+fn work<'a>(own: &End, peer: &End, id: u64, op: &Op, inline: &'a [u8]) -> Work<'a> {
     let answer = ANSWERS + id as usize * MAX_LENGTH;
     match *op {
         Op::Send(length, immediate) => Work::Send {
             source: Source::Memory(own.local(CONSTANT, length)),
             immediate,
         },
-        Op::SendInline(length) => send(&pattern(length)),
+        Op::SendInline(_) => send(inline),
         Op::Write(at, length, immediate) => Work::Write {
             source: Source::Memory(own.local(CONSTANT + at, length)),
             remote: peer.remote(WRITTEN + at),
@@ -268,7 +268,17 @@ fn run(setup: Setup, wire: Wire, ops: &[Vec<Op>; 2], posted: usize) -> Result<()
         world.ends[own].fill(CONSTANT, &constants[own]);
         for (id, op) in ops[own].iter().enumerate() {
             model.run(own, id as u64, op);
-            let work = work(&world.ends[own], &world.ends[1 - own], id as u64, op);
+            let inline = match *op {
+                Op::SendInline(length) => pattern(length),
+                _ => vec![],
+            };
+            let work = work(
+                &world.ends[own],
+                &world.ends[1 - own],
+                id as u64,
+                op,
+                &inline,
+            );
             world.ends[own].post(id as u64, work);
         }
     }

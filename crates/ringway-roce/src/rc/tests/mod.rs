@@ -76,6 +76,7 @@ impl End {
             number: number_of(index),
             access: setup.access,
             send_queue: 128,
+            inline: LENGTH,
             receive_queue: 128,
             congestion: setup.congestion,
         });
@@ -183,9 +184,9 @@ impl End {
         }
     }
 
-    fn post(&mut self, id: u64, work: Work) {
+    fn post(&mut self, id: u64, work: Work<'_>) {
         self.qp
-            .post_send(SendRequest {
+            .post_send(&SendRequest {
                 id,
                 work,
                 signaled: true,
@@ -263,18 +264,18 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + length) as u8).collect()
 }
 
-fn inline(bytes: &[u8]) -> Source {
-    Source::Inline(bytes.to_vec())
+const fn inline(bytes: &[u8]) -> Source<'_> {
+    Source::Inline(bytes)
 }
 
-fn send(bytes: &[u8]) -> Work {
+const fn send(bytes: &[u8]) -> Work<'_> {
     Work::Send {
         source: inline(bytes),
         immediate: None,
     }
 }
 
-fn write(bytes: &[u8], remote: Remote) -> Work {
+const fn write(bytes: &[u8], remote: Remote) -> Work<'_> {
     Work::Write {
         source: inline(bytes),
         remote,

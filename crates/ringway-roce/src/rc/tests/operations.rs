@@ -19,13 +19,7 @@ fn messages_of_all_lengths_arrive() {
                 for source in [inline(&bytes), Source::Memory(a.local(0, length))] {
                     b.fill(0, &vec![0xee; length + 1]);
                     b.post_receive(7, 0, length);
-                    a.post(
-                        1,
-                        Work::Send {
-                            source: source.clone(),
-                            immediate,
-                        },
-                    );
+                    a.post(1, Work::Send { source, immediate });
                     exchange(now, &mut a, &mut b);
                     let done = Done::Receive {
                         length: length as u32,
@@ -149,7 +143,7 @@ fn only_signaled_successes_are_reported() {
     for (id, signaled) in [(1, false), (2, true), (3, false)] {
         let work = write(b"x", b.remote(0));
         let solicited = false;
-        a.qp.post_send(SendRequest {
+        a.qp.post_send(&SendRequest {
             id,
             work,
             signaled,
@@ -165,8 +159,9 @@ fn only_signaled_successes_are_reported() {
 fn the_last_packet_of_a_solicited_message_says_so() {
     let now = Instant::now();
     let (mut a, _) = connected(Setup::default());
-    let (work, signaled, solicited) = (send(&pattern(600)), true, true);
-    a.qp.post_send(SendRequest {
+    let bytes = pattern(600);
+    let (work, signaled, solicited) = (send(&bytes), true, true);
+    a.qp.post_send(&SendRequest {
         id: 1,
         work,
         signaled,

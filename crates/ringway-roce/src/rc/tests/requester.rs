@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read(a: &End, b: &End, length: usize) -> Work {
+fn read(a: &End, b: &End, length: usize) -> Work<'static> {
     let (into, remote) = (a.local(0, length), b.remote(0));
     Work::Read { into, remote }
 }

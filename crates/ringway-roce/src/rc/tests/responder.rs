@@ -235,7 +235,8 @@ fn without_a_receive_the_message_waits() {
 fn without_a_receive_only_the_last_packet_of_a_write_waits() {
     let now = Instant::now();
     let (mut a, mut b) = connected(Setup::default());
-    let (source, remote, immediate) = (inline(&pattern(600)), b.remote(0), Some(1));
+    let bytes = pattern(600);
+    let (source, remote, immediate) = (inline(&bytes), b.remote(0), Some(1));
     a.post(
         1,
         Work::Write {
@@ -309,10 +310,11 @@ fn wrong_keys_rights_and_bounds_are_refused() {
         let mut unknown = b.remote(0);
         unknown.key = Key(unknown.key.0 ^ 0x5500);
         let into = a.local(0, 8);
+        let bytes = pattern(600);
         let work = match case {
             0 => write(b"x", unknown),
             1 => write(b"x", denied),
-            2 => write(&pattern(600), b.remote(LENGTH - 599)),
+            2 => write(&bytes, b.remote(LENGTH - 599)),
             3 => Work::Read {
                 into,
                 remote: b.remote(LENGTH - 7),
@@ -384,13 +386,7 @@ fn no_bytes_need_no_memory() {
     })
     .unwrap();
     let (source, immediate) = (Source::Memory(nothing), None);
-    a.post(
-        1,
-        Work::Send {
-            source: source.clone(),
-            immediate,
-        },
-    );
+    a.post(1, Work::Send { source, immediate });
     a.post(
         2,
         Work::Write {

@@ -42,7 +42,7 @@ fn ready_to_receive_answers_requests_but_sends_none() {
     let mut a = End::new(0, setup);
     a.receive_with(1, setup);
     a.post_receive(1, 0, 100);
-    let refused = a.qp.post_send(SendRequest {
+    let refused = a.qp.post_send(&SendRequest {
         id: 1,
         work: send(b"no"),
         signaled: true,
@@ -147,7 +147,7 @@ fn what_cannot_be_posted() {
         remote: b.remote(0),
     };
     assert_eq!(
-        a.qp.post_send(request(read)),
+        a.qp.post_send(&request(read)),
         Err(PostError::NoInitiatorDepth)
     );
     let mut long = a.local(0, 0);
@@ -158,7 +158,7 @@ fn what_cannot_be_posted() {
     };
     let max = 256 * (crate::MAX_WINDOW - 1);
     assert_eq!(
-        a.qp.post_send(request(long)),
+        a.qp.post_send(&request(long)),
         Err(PostError::TooLong {
             length: u32::MAX as usize,
             max
@@ -169,7 +169,7 @@ fn what_cannot_be_posted() {
         a.post_receive(0, 0, 0);
     }
     assert_eq!(
-        a.qp.post_send(request(send(&[]))),
+        a.qp.post_send(&request(send(&[]))),
         Err(PostError::Full(128))
     );
     let into = a.local(0, 0);
