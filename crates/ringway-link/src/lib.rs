@@ -6,6 +6,7 @@ mod error;
 mod fault;
 mod listener;
 mod loopback;
+pub mod rdma;
 mod router;
 mod session;
 pub mod shm;

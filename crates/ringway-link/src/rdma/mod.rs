@@ -1,0 +1,20 @@
+//! RDMA devices: one interface over NICs, which verbs drive, and over RoCE v2 in software.
+//!
+//! [`Device`] is shaped after verbs, for the work of a NIC is fixed and software can follow: memory is registered,
+//! queue pairs are connected by addresses that the two sides exchange over their session, requests are posted, and
+//! completions polled. `docs/decisions/0007-rdma-devices.md` says why it is as it is.
+
+mod address;
+mod device;
+mod error;
+
+pub use address::{Address, BadAddress, Mismatch, Software, Terms};
+pub use device::{
+    Completion, Device, DeviceEvent, Failure, Limits, QueuePair, QueuePairOptions, Region,
+};
+pub use error::DeviceError;
+pub use ringway_roce::{
+    Access, Key, Psn, Qpn,
+    rc::{Done, Local, Mtu, PostError, ReceiveRequest, Remote, SendRequest, Source, Status, Work},
+    timer::{AckTimeout, RnrTimer},
+};
