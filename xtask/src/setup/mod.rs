@@ -8,6 +8,8 @@ mod system;
 mod toolchain;
 mod venv;
 
+pub(crate) use system::{Need, apt_update, need, path};
+
 use std::fs::{self, File};
 use std::time::Instant;
 

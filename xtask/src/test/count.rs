@@ -19,6 +19,13 @@ impl Counts {
         }
     }
 
+    pub(super) fn skipped(number: u64) -> Self {
+        Self {
+            skipped: number,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn one_failed() -> Self {
         Self {
             failed: 1,

@@ -8,6 +8,7 @@ mod failures;
 mod rust;
 mod slow;
 mod stage;
+mod vm;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use stage::{Report, Runner, Stage, State, Verdict};
 /// All stages together end before this, whatever hangs.
 const BUDGET: Duration = Duration::from_secs(55 * 60);
 
-const STAGES: [Stage; 13] = [
+const STAGES: [Stage; 14] = [
     Stage::new("setup", &[], 20, install),
     Stage::new("rustfmt", &[], 2, rust::format),
     Stage::new("clippy", &[], 15, rust::clippy),
@@ -34,6 +35,7 @@ const STAGES: [Stage; 13] = [
     Stage::new("pytest", &["wheel"], 10, pytest),
     Stage::new("digits", &["wheel"], 10, digits),
     Stage::new("loom", &[], 10, slow::loom),
+    Stage::new("vm", &[], 5, vm::run),
     Stage::new("fuzz", &[], 10, slow::fuzz),
 ];
 

@@ -80,9 +80,10 @@ impl Stage {
         let runner = Runner {
             deadline: end.min(start + Duration::from_secs(60 * self.minutes)),
             failures: RefCell::default(),
+            note: RefCell::default(),
         };
         let (counts, note) = match (self.run)(&runner) {
-            Ok(counts) => (counts, String::new()),
+            Ok(counts) => (counts, runner.note.take()),
             Err(error) => (Counts::one_failed(), format!("{error:#}")),
         };
         let state = if counts.failed == 0 {
@@ -132,6 +133,7 @@ impl fmt::Display for Verdict {
 pub(super) struct Runner {
     deadline: Instant,
     failures: RefCell<Vec<String>>,
+    note: RefCell<String>,
 }
 
 /// What reads a test runner's report.
@@ -159,6 +161,17 @@ impl Runner {
                 bail!(failure)
             }
         }
+    }
+
+    /// Runs a command whose output is to be read, for so long at most.
+    pub(super) fn listen(&self, command: Command, limit: Duration) -> Result<Finished> {
+        let deadline = self.deadline.min(Instant::now() + limit);
+        process::watch(command, deadline, &mut |_| {})
+    }
+
+    /// Says something of the stage in the table, should it pass.
+    pub(super) fn note(&self, text: String) {
+        self.note.replace(text);
     }
 
     /// Names a test that failed.
@@ -243,6 +256,7 @@ mod tests {
         let runner = Runner {
             deadline: Instant::now() + Duration::from_secs(60),
             failures: RefCell::default(),
+            note: RefCell::default(),
         };
         let counts = runner
             .count(sh("echo '3 passed in 1s'; exit 1"), &PYTEST)
