@@ -3,6 +3,7 @@
 use std::io;
 
 use ringway_roce::rc::PostError;
+use ringway_verbs::VerbsError;
 
 use super::{Mismatch, QueuePair};
 
@@ -41,6 +42,9 @@ pub enum DeviceError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// libibverbs or its device refused.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
     /// The operating system or the device's driver refused.
     #[error("{device}: {what} failed: {error}{remedy}")]
     System {

@@ -7,6 +7,7 @@
 mod address;
 mod device;
 mod error;
+mod verbs;
 
 pub use address::{Address, BadAddress, Mismatch, Software, Terms};
 pub use device::{
@@ -18,3 +19,4 @@ pub use ringway_roce::{
     rc::{Done, Local, Mtu, PostError, ReceiveRequest, Remote, SendRequest, Source, Status, Work},
     timer::{AckTimeout, RnrTimer},
 };
+pub use verbs::Verbs;

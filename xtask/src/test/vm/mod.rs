@@ -18,7 +18,7 @@ use super::{LIBTEST, count::Counts, stage::Runner};
 use crate::{process, repo};
 
 /// Test targets whose ignored tests need the machine, with the seconds that each may take there.
-const TESTS: [(&str, u64); 1] = [("live", 60)];
+const TESTS: [(&str, u64); 2] = [("live", 60), ("verbs", 60)];
 
 pub(super) fn run(runner: &Runner) -> Result<Counts> {
     if let Some(reason) = Image::impossible() {

@@ -1,0 +1,400 @@
+//! NICs, and Linux's soft RoCE, through libibverbs.
+
+mod pairs;
+mod words;
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd as _, BorrowedFd},
+    path::Path as FilePath,
+    sync::Arc,
+    time::Instant,
+};
+
+use ringway_sys::{Epoll, Interest, Memory};
+use ringway_verbs::{
+    self as verbs, AsyncEvent, CompletionChannel, CompletionQueue, Context, Library,
+    ProtectionDomain,
+    gid::{self, Choice, Wish},
+};
+
+use self::pairs::Pairs;
+use super::{
+    Access, Address, Completion, Device, DeviceError, DeviceEvent, Key, Limits, PostError,
+    QueuePair, QueuePairOptions, ReceiveRequest, Region, SendRequest, Source, Work,
+};
+
+/// How many completions may wait to be polled, of all queue pairs together; less if the device has less.
+const COMPLETIONS: u32 = 16_384;
+
+/// How many completions are fetched at once.
+const BATCH: usize = 64;
+
+/// What queue pairs allow peers to do; regions allow less.
+const RIGHTS: verbs::Access = verbs::Access::ALL;
+
+/// A port of a device of libibverbs with one of its GIDs.
+#[derive(Debug)]
+pub struct Verbs {
+    name: String,
+    context: Arc<Context>,
+    domain: Arc<ProtectionDomain>,
+    completions: Arc<CompletionQueue>,
+    epoll: Epoll,
+    port_number: u8,
+    choice: Choice,
+    limits: Limits,
+    pairs: Pairs,
+    regions: HashMap<u32, verbs::Region>,
+    /// Completions that were fetched and not yet told.
+    held: Vec<verbs::Completion>,
+}
+
+impl Verbs {
+    /// Opens a port of the device of this name, with the GID that [`gid::choose`] gives for the wish.
+    ///
+    /// # Errors
+    /// If the device cannot be opened, the port is down or not of Ethernet, or has no GID that can be used.
+    pub fn open(
+        library: &Arc<Library>,
+        name: &str,
+        port_number: u8,
+        wish: Wish,
+    ) -> Result<Self, DeviceError> {
+        let context = Context::open(library, name)?;
+        let port = context.port(port_number)?;
+        let misuse = |what| DeviceError::Misuse {
+            device: name.to_owned(),
+            what,
+        };
+        if !port.ethernet {
+            return Err(misuse(
+                "the port is of InfiniBand, expected Ethernet: set its link type, or use another port",
+            ));
+        }
+        if !port.active {
+            return Err(misuse(
+                "the port is down: check the cable, and `ip link set ... up`",
+            ));
+        }
+        let table = context.gid_table(port_number)?;
+        let choice = gid::choose(&table, wish).map_err(|source| verbs::VerbsError::Gid {
+            device: name.to_owned(),
+            port: port_number,
+            source,
+        })?;
+        if let Some(note) = &choice.note {
+            tracing::warn!(device = name, "{note}");
+        }
+        let domain = ProtectionDomain::new(&context)?;
+        let channel = CompletionChannel::new(&context)?;
+        let most = context.limits()?;
+        let depth = COMPLETIONS.min(most.completions);
+        let completions = CompletionQueue::new(&channel, depth)?;
+        let system = |what, error| DeviceError::System {
+            device: name.to_owned(),
+            what,
+            error,
+            remedy: String::new(),
+        };
+        let epoll = Epoll::new().map_err(|error| system("epoll_create", error))?;
+        epoll
+            .add(&channel, 0, Interest::Read)
+            .and_then(|()| epoll.add(&context, 1, Interest::Read))
+            .map_err(|error| system("epoll_ctl", error))?;
+        let limits = Limits {
+            depth: most.queue_depth.min(depth),
+            inline: pairs::most_inline(&domain, &completions),
+            mtu: words::mtu(port.mtu),
+            message: port.max_message,
+            queue_pairs: most.queue_pairs,
+            regions: most.regions,
+            initiator_depth: most.reads_answered.min(most.reads_asked),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            pairs: Pairs::new(name, depth),
+            context,
+            domain,
+            completions,
+            epoll,
+            port_number,
+            choice,
+            limits,
+            regions: HashMap::new(),
+            held: Vec::with_capacity(BATCH),
+        })
+    }
+
+    /// The GID, and what is not as it was wished for.
+    pub const fn gid(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// Fetches completions into `held`; true if there were any.
+    fn fetch(&mut self) -> Result<bool, DeviceError> {
+        let before = self.held.len();
+        self.held.reserve(BATCH);
+        self.completions.poll(&mut self.held)?;
+        Ok(self.held.len() > before)
+    }
+
+    fn check(&self, what: &'static str, asked: u32, most: u32) -> Result<(), DeviceError> {
+        if asked <= most {
+            return Ok(());
+        }
+        Err(DeviceError::Limit {
+            device: self.name.clone(),
+            what,
+            asked: asked.into(),
+            most: most.into(),
+        })
+    }
+}
+
+impl Device for Verbs {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, DeviceError> {
+        let region = verbs::Region::register(&self.domain, memory, words::access(access))?;
+        let made = Region {
+            address: memory.as_ptr().addr() as u64,
+            length: memory.len() as u64,
+            local: Key(region.local_key()),
+            remote: Key(region.remote_key()),
+        };
+        self.regions.insert(region.local_key(), region);
+        Ok(made)
+    }
+
+    fn deregister(&mut self, region: &Region) -> Result<(), DeviceError> {
+        match self.regions.remove(&region.local.0) {
+            Some(_) => Ok(()),
+            None => Err(DeviceError::Misuse {
+                device: self.name.clone(),
+                what: "there is no such region",
+            }),
+        }
+    }
+
+    fn create(&mut self, options: &QueuePairOptions) -> Result<QueuePair, DeviceError> {
+        for (what, asked, most) in [
+            ("send depth", options.send_depth, self.limits.depth),
+            ("receive depth", options.receive_depth, self.limits.depth),
+            ("inline bytes", options.inline, self.limits.inline),
+        ] {
+            self.check(what, asked, most)?;
+        }
+        let depths = verbs::Depths {
+            send: options.send_depth,
+            receive: options.receive_depth,
+            inline: options.inline,
+        };
+        self.pairs.reserve(options)?;
+        let pair =
+            verbs::QueuePair::new(&self.domain, &self.completions, &self.completions, depths)
+                .and_then(|pair| {
+                    pair.to_init(self.port_number, RIGHTS)?;
+                    Ok(pair)
+                });
+        match pair {
+            Ok(pair) => Ok(self.pairs.add(pair, *options)),
+            Err(error) => {
+                self.pairs.give_back(options);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn address(&self, queue_pair: QueuePair) -> Result<Address, DeviceError> {
+        let pair = self.pairs.get(queue_pair)?;
+        Ok(Address {
+            ip: self.choice.entry.gid.address(),
+            number: pair.number(),
+            first_psn: pair.first_psn,
+            mtu: pair.options.mtu.min(self.limits.mtu),
+            traffic_class: pair.options.traffic_class,
+            initiator_depth: pair
+                .options
+                .initiator_depth
+                .min(self.limits.initiator_depth),
+            software: None,
+        })
+    }
+
+    fn connect(&mut self, queue_pair: QueuePair, peer: &Address) -> Result<(), DeviceError> {
+        let own = self.address(queue_pair)?;
+        let terms = own.agree(peer)?;
+        // Looked up now: the kernel gives an address another index when the link goes down and up.
+        let wish = Wish {
+            address: Some(own.ip),
+            ..Wish::default()
+        };
+        let table = self.context.gid_table(self.port_number)?;
+        let entry = gid::choose(&table, wish)
+            .map_err(|source| verbs::VerbsError::Gid {
+                device: self.name.clone(),
+                port: self.port_number,
+                source,
+            })?
+            .entry;
+        let port = self.port_number;
+        let pair = self.pairs.get_mut(queue_pair)?;
+        pair.connect(&entry, port, peer, terms)
+    }
+
+    fn destroy(&mut self, queue_pair: QueuePair) {
+        let Some(pair) = self.pairs.remove(queue_pair) else {
+            return;
+        };
+        let number = pair.number().get();
+        // Once it is gone no more of its completions come; those that are there must not be taken for a later pair's of
+        // the same number.
+        drop(pair);
+        while self.fetch().is_ok_and(|more| more) {}
+        self.held
+            .retain(|completion| completion.queue_pair != number);
+    }
+
+    fn post_send(
+        &mut self,
+        queue_pair: QueuePair,
+        request: &SendRequest<'_>,
+    ) -> Result<(), DeviceError> {
+        let message = self.limits.message;
+        let pair = self.pairs.get(queue_pair)?;
+        let refuse = |error| Err(DeviceError::Post { queue_pair, error });
+        if let Some(error) = pair.cannot_send() {
+            return refuse(error);
+        }
+        if let Work::Send { source, .. } | Work::Write { source, .. } = request.work {
+            let length = source.len();
+            if length > message as usize {
+                return refuse(PostError::TooLong {
+                    length,
+                    max: message,
+                });
+            }
+            if matches!(source, Source::Inline(_)) && length > pair.options.inline as usize {
+                return refuse(PostError::Inline {
+                    length,
+                    max: pair.options.inline as usize,
+                });
+            }
+        }
+        match pair.pair.post_send(&words::request(request)) {
+            Err(verbs::VerbsError::Full { .. }) => {
+                refuse(PostError::Full(pair.options.send_depth as usize))
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePair,
+        request: ReceiveRequest,
+    ) -> Result<(), DeviceError> {
+        let pair = self.pairs.get(queue_pair)?;
+        let refuse = |error| Err(DeviceError::Post { queue_pair, error });
+        if let Some(error) = pair.cannot_receive() {
+            return refuse(error);
+        }
+        match pair
+            .pair
+            .post_receive(request.id, words::local(request.into))
+        {
+            Err(verbs::VerbsError::Full { .. }) => {
+                refuse(PostError::Full(pair.options.receive_depth as usize))
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn poll(
+        &mut self,
+        _now: Instant,
+        completions: &mut Vec<Completion>,
+    ) -> Result<bool, DeviceError> {
+        self.fetch()?;
+        let any = !self.held.is_empty();
+        for ended in self.held.drain(..) {
+            let Some(queue_pair) = self.pairs.numbered(ended.queue_pair) else {
+                continue;
+            };
+            if !ended.status.is_success()
+                && let Ok(pair) = self.pairs.get_mut(queue_pair)
+            {
+                pair.fail();
+            }
+            completions.push(Completion {
+                queue_pair,
+                id: ended.id,
+                result: words::result(&ended),
+            });
+        }
+        Ok(any)
+    }
+
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        loop {
+            let event = match self.context.take_event() {
+                Ok(event) => event?,
+                Err(error) => {
+                    tracing::error!(device = self.name, "{error}");
+                    return Some(DeviceEvent::Fatal);
+                }
+            };
+            let of_port = |port| port == self.port_number;
+            match event {
+                AsyncEvent::PortDown(port) if of_port(port) => return Some(DeviceEvent::PortDown),
+                AsyncEvent::PortUp(port) if of_port(port) => return Some(DeviceEvent::PortUp),
+                AsyncEvent::GidChange(port) if of_port(port) => {
+                    return Some(DeviceEvent::AddressChange);
+                }
+                AsyncEvent::QueuePairFatal(number) | AsyncEvent::QueuePairRefused(number) => {
+                    if let Some(queue_pair) = self.pairs.numbered(number) {
+                        if let Ok(pair) = self.pairs.get_mut(queue_pair) {
+                            pair.fail();
+                        }
+                        return Some(DeviceEvent::QueuePair(queue_pair));
+                    }
+                }
+                AsyncEvent::DeviceFatal | AsyncEvent::CompletionQueueOverrun => {
+                    return Some(DeviceEvent::Fatal);
+                }
+                // Another port's, or of a kind that concerns nothing here.
+                _ => {}
+            }
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        // Whatever completes before the request for a notification is seen by the fetch after it. A failure of either
+        // shows again in `poll`, so the caller must not sleep.
+        self.held.is_empty()
+            && self.completions.arm().is_ok()
+            && self.fetch().is_ok_and(|more| !more)
+    }
+
+    fn disarm(&mut self) {
+        while self.completions.channel().take().is_ok_and(|more| more) {}
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    fn counters(&self, tell: &mut dyn FnMut(&str, u64)) {
+        let root = FilePath::new("/");
+        for (name, value) in verbs::sysfs::counters(root, &self.name, self.port_number) {
+            tell(&name, value);
+        }
+    }
+}

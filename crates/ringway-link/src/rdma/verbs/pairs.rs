@@ -1,0 +1,227 @@
+//! The queue pairs of a device: by the caller's numbers and by those of packets.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+};
+
+use ringway_roce::rc::State;
+use ringway_verbs::{self as verbs, CompletionQueue, ProtectionDomain, gid::GidEntry};
+
+use super::words;
+use crate::rdma::{Address, DeviceError, PostError, Psn, Qpn, QueuePair, QueuePairOptions, Terms};
+
+/// A queue pair.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) pair: verbs::QueuePair,
+    pub(super) options: QueuePairOptions,
+    pub(super) first_psn: Psn,
+    state: State,
+}
+
+/// Routers that a packet may pass; Linux's own default.
+const HOPS: u8 = 64;
+
+impl Pair {
+    pub(super) fn number(&self) -> Qpn {
+        Qpn::new(self.pair.number())
+    }
+
+    /// Takes it to the peer, from the GID.
+    pub(super) fn connect(
+        &mut self,
+        own: &GidEntry,
+        port: u8,
+        peer: &Address,
+        terms: Terms,
+    ) -> Result<(), DeviceError> {
+        if self.state != State::Init {
+            return Err(DeviceError::Misuse {
+                device: self.pair.domain().context().name().to_owned(),
+                what: "the queue pair is connected already, or has failed",
+            });
+        }
+        let gid_index = u8::try_from(own.index).map_err(|_| DeviceError::Misuse {
+            device: self.pair.domain().context().name().to_owned(),
+            what: "the GID's index is above 255, which a queue pair cannot name: take unused addresses off the interface",
+        })?;
+        self.pair.to_receive(&verbs::Path {
+            peer: peer.ip.into(),
+            peer_number: peer.number.get(),
+            first_psn: peer.first_psn.get(),
+            gid_index,
+            port,
+            mtu: words::verbs_mtu(terms.mtu),
+            traffic_class: self.options.traffic_class,
+            flow_label: flow_label(self.number(), peer.number),
+            hop_limit: HOPS,
+            reads_answered: terms.initiator_depth,
+            min_rnr_timer: self.options.rnr_timer.code(),
+        })?;
+        self.pair.to_send(&verbs::Persistence {
+            first_psn: self.first_psn.get(),
+            timeout: self.options.ack_timeout.code(),
+            retries: self.options.retries,
+            rnr_retries: self.options.rnr_retries,
+            reads_asked: terms.initiator_depth,
+        })?;
+        self.state = State::ReadyToSend;
+        Ok(())
+    }
+
+    /// One of its requests has failed, and so it.
+    pub(super) const fn fail(&mut self) {
+        self.state = State::Error;
+    }
+
+    pub(super) fn cannot_send(&self) -> Option<PostError> {
+        (self.state != State::ReadyToSend).then_some(PostError::State(self.state))
+    }
+
+    pub(super) fn cannot_receive(&self) -> Option<PostError> {
+        (self.state == State::Error).then_some(PostError::State(self.state))
+    }
+}
+
+/// Twenty bits that differ between the queue pairs of two hosts, so that each may take a path of its own: devices make
+/// the UDP source port of it.
+const fn flow_label(own: Qpn, peer: Qpn) -> u32 {
+    // Neighbouring numbers are to give labels that are far apart: the multiplier is 2^32 over the golden ratio.
+    let mixed = (own.get() ^ peer.get().rotate_left(12)).wrapping_mul(0x9e37_79b9);
+    (mixed >> 12) | 1 // 0 would leave it to the device
+}
+
+/// The most inline bytes of a request that the device takes; there is no other way to know than to ask for them.
+pub(super) fn most_inline(domain: &Arc<ProtectionDomain>, queue: &Arc<CompletionQueue>) -> u32 {
+    let takes = |inline: &u32| {
+        let depths = verbs::Depths {
+            send: 1,
+            receive: 1,
+            inline: *inline,
+        };
+        verbs::QueuePair::new(domain, queue, queue, depths).is_ok()
+    };
+    [512, 256, 128, 64].into_iter().find(takes).unwrap_or(0)
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    device: String,
+    slots: Vec<Option<Pair>>,
+    by_number: HashMap<u32, u32>,
+    /// How many completions there can be, and room for.
+    promised: u32,
+    room: u32,
+    random: RandomState,
+}
+
+impl Pairs {
+    pub(super) fn new(device: &str, room: u32) -> Self {
+        Self {
+            device: device.to_owned(),
+            slots: Vec::new(),
+            by_number: HashMap::new(),
+            promised: 0,
+            room,
+            random: RandomState::new(),
+        }
+    }
+
+    /// Sees to it that the completion queue cannot run over.
+    pub(super) fn reserve(&mut self, options: &QueuePairOptions) -> Result<(), DeviceError> {
+        let asked = u64::from(self.promised) + completions_of(options);
+        self.promised = match u32::try_from(asked) {
+            Ok(asked) if asked <= self.room => asked,
+            _ => {
+                return Err(DeviceError::Limit {
+                    device: self.device.clone(),
+                    what: "requests of all queue pairs together",
+                    asked,
+                    most: self.room.into(),
+                });
+            }
+        };
+        Ok(())
+    }
+
+    pub(super) fn give_back(&mut self, options: &QueuePairOptions) {
+        let freed = u32::try_from(completions_of(options)).unwrap_or(u32::MAX);
+        self.promised = self.promised.saturating_sub(freed);
+    }
+
+    pub(super) fn add(&mut self, pair: verbs::QueuePair, options: QueuePairOptions) -> QueuePair {
+        let number = pair.number();
+        let pair = Pair {
+            pair,
+            options,
+            // Not to be guessed, so that packets of an earlier connection do not fit.
+            first_psn: Psn::new((self.random.hash_one(number) & 0xff_ffff) as u32),
+            state: State::Init,
+        };
+        let at = match self.slots.iter().position(Option::is_none) {
+            Some(at) => at,
+            None => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+        };
+        self.slots[at] = Some(pair);
+        self.by_number.insert(number, at as u32);
+        QueuePair(at as u32)
+    }
+
+    pub(super) fn remove(&mut self, queue_pair: QueuePair) -> Option<Pair> {
+        let pair = self.slots.get_mut(queue_pair.0 as usize)?.take()?;
+        self.by_number.remove(&pair.pair.number());
+        self.give_back(&pair.options);
+        Some(pair)
+    }
+
+    pub(super) fn get(&self, queue_pair: QueuePair) -> Result<&Pair, DeviceError> {
+        self.slots
+            .get(queue_pair.0 as usize)
+            .and_then(Option::as_ref)
+            .ok_or_else(|| self.none())
+    }
+
+    pub(super) fn get_mut(&mut self, queue_pair: QueuePair) -> Result<&mut Pair, DeviceError> {
+        let none = self.none();
+        self.slots
+            .get_mut(queue_pair.0 as usize)
+            .and_then(Option::as_mut)
+            .ok_or(none)
+    }
+
+    /// The queue pair whose packets carry this number.
+    pub(super) fn numbered(&self, number: u32) -> Option<QueuePair> {
+        self.by_number.get(&number).copied().map(QueuePair)
+    }
+
+    fn none(&self) -> DeviceError {
+        DeviceError::Misuse {
+            device: self.device.clone(),
+            what: "there is no such queue pair",
+        }
+    }
+}
+
+fn completions_of(options: &QueuePairOptions) -> u64 {
+    u64::from(options.send_depth) + u64::from(options.receive_depth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_pairs_of_two_hosts_have_labels_of_their_own() {
+        let labels: std::collections::HashSet<u32> = (17..25)
+            .map(|number| flow_label(Qpn::new(number), Qpn::new(number)))
+            .collect();
+        assert_eq!(labels.len(), 8);
+        assert!(labels.iter().all(|label| (1..1 << 20).contains(label)));
+    }
+}

@@ -1,0 +1,355 @@
+//! The device over libibverbs: on a stand-in for the library here, on Linux's soft RoCE in the virtual machine of
+//! `cargo xtask test vm`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+use std::time::{Duration, Instant};
+
+use ringway_fake_verbs::OPEN_DEVICE;
+use ringway_link::rdma::{
+    Access, Completion, Device, DeviceError, DeviceEvent, Done, Failure, PostError, QueuePair,
+    QueuePairOptions, ReceiveRequest, Region, SendRequest, Source, Status, Verbs, Work,
+};
+use ringway_sys::{Epoll, Interest, Staging};
+use ringway_verbs::{Library, gid::Wish};
+
+const SIZE: u64 = 1 << 18;
+const LONG: Duration = Duration::from_secs(20);
+
+struct End {
+    device: Box<dyn Device>,
+    pair: QueuePair,
+    region: Region,
+    buffer: Staging,
+}
+
+impl End {
+    fn new(device: Verbs) -> Self {
+        let mut device: Box<dyn Device> = Box::new(device);
+        let buffer = Staging::new(SIZE as usize);
+        let region = device.register(buffer.memory(), Access::ALL).unwrap();
+        let pair = device.create(&options()).unwrap();
+        Self {
+            device,
+            pair,
+            region,
+            buffer,
+        }
+    }
+
+    fn send(&mut self, id: u64, work: Work<'_>) -> Result<(), DeviceError> {
+        let request = SendRequest {
+            id,
+            work,
+            signaled: true,
+            solicited: false,
+        };
+        self.device.post_send(self.pair, &request)
+    }
+
+    fn receive(&mut self, id: u64, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
+        let into = self.region.local(range);
+        self.device
+            .post_receive(self.pair, ReceiveRequest { id, into })
+    }
+
+    /// The next completion, slept for.
+    fn next(&mut self) -> Completion {
+        let deadline = Instant::now() + LONG;
+        let mut ended = Vec::new();
+        loop {
+            self.device.poll(Instant::now(), &mut ended).unwrap();
+            if let Some(&first) = ended.first() {
+                assert_eq!(ended.len(), 1, "{ended:?}");
+                return first;
+            }
+            if self.device.arm() {
+                let left = deadline.saturating_duration_since(Instant::now());
+                assert!(!left.is_zero(), "no completion came");
+                let set = Epoll::new().unwrap();
+                set.add(self.device.fd(), 0, Interest::Read).unwrap();
+                set.wait(&mut Vec::new(), Some(left)).unwrap();
+            }
+            self.device.disarm();
+        }
+    }
+
+    fn done(&mut self, id: u64, what: Done) {
+        let ended = self.next();
+        assert_eq!((ended.queue_pair, ended.id), (self.pair, id));
+        assert_eq!(ended.result, Ok(what));
+    }
+
+    fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.buffer.memory().slice(at..at + len).read(&mut bytes);
+        bytes
+    }
+}
+
+fn options() -> QueuePairOptions {
+    QueuePairOptions {
+        send_depth: 16,
+        receive_depth: 16,
+        retries: 3,
+        ..QueuePairOptions::default()
+    }
+}
+
+fn connect(a: &mut End, b: &mut End) {
+    let (at_a, at_b) = (
+        a.device.address(a.pair).unwrap(),
+        b.device.address(b.pair).unwrap(),
+    );
+    a.device.connect(a.pair, &at_b).unwrap();
+    b.device.connect(b.pair, &at_a).unwrap();
+}
+
+/// Two devices of the stand-in.
+fn stand_ins() -> (End, End) {
+    let file = std::env::current_exe()
+        .unwrap()
+        .with_file_name("libringway_fake_verbs.so");
+    let library = Library::open(&file, &file).unwrap();
+    let end = || End::new(Verbs::open(&library, OPEN_DEVICE, 1, Wish::default()).unwrap());
+    (end(), end())
+}
+
+/// The virtual machine's two devices.
+fn soft() -> (End, End) {
+    let library = Library::load().unwrap();
+    let end = |name| End::new(Verbs::open(&library, name, 1, Wish::default()).unwrap());
+    (end("rxe0"), end("rxe1"))
+}
+
+fn all_operations((mut a, mut b): (End, End)) {
+    connect(&mut a, &mut b);
+    let words: Vec<u8> = (0..10_000).map(|i| (i % 251) as u8).collect();
+    a.buffer.memory().write(&words);
+    let source = Source::Memory(a.region.local(0..10_000));
+
+    b.receive(7, 20_000..30_000).unwrap();
+    let immediate = Some(11);
+    a.send(1, Work::Send { source, immediate }).unwrap();
+    a.done(1, Done::Send);
+    let length = 10_000;
+    b.done(7, Done::Receive { length, immediate });
+    assert_eq!(b.bytes(20_000, 10_000), words);
+
+    b.receive(8, 0..0).unwrap();
+    let remote = b.region.remote(40_000);
+    let work = Work::Write {
+        source,
+        remote,
+        immediate,
+    };
+    a.send(2, work).unwrap();
+    a.done(2, Done::Write);
+    let immediate = 11;
+    b.done(8, Done::ReceiveWrite { length, immediate });
+    assert_eq!(b.bytes(40_000, 10_000), words);
+
+    let into = a.region.local(60_000..70_000);
+    a.send(3, Work::Read { into, remote }).unwrap();
+    a.done(3, Done::Read);
+    assert_eq!(a.bytes(60_000, 10_000), words);
+
+    b.buffer.memory().write(&41_u64.to_ne_bytes());
+    let (into, remote) = (a.region.local(0..8), b.region.remote(0));
+    let add = 1;
+    a.send(4, Work::FetchAdd { into, remote, add }).unwrap();
+    a.done(4, Done::FetchAdd);
+    assert_eq!(a.bytes(0, 8), 41_u64.to_ne_bytes());
+    let work = Work::CompareSwap {
+        into,
+        remote,
+        compare: 42,
+        swap: 7,
+    };
+    a.send(5, work).unwrap();
+    a.done(5, Done::CompareSwap);
+    assert_eq!(b.bytes(0, 8), 7_u64.to_ne_bytes());
+
+    b.receive(9, 0..64).unwrap();
+    let source = Source::Inline(b"inline");
+    let immediate = None;
+    a.send(6, Work::Send { source, immediate }).unwrap();
+    a.done(6, Done::Send);
+    let length = 6;
+    b.done(9, Done::Receive { length, immediate });
+    assert_eq!(b.bytes(0, 6), b"inline");
+}
+
+fn a_wrong_key_ends_the_queue_pair((mut a, mut b): (End, End)) {
+    connect(&mut a, &mut b);
+    let mut remote = b.region.remote(0);
+    remote.key.0 ^= 0x5500;
+    let work = Work::Write {
+        source: Source::Memory(a.region.local(0..64)),
+        remote,
+        immediate: None,
+    };
+    a.send(1, work).unwrap();
+    let ended = a.next();
+    assert!(
+        matches!(
+            ended.result,
+            Err(Failure {
+                status: Status::RemoteAccess,
+                ..
+            })
+        ),
+        "{ended:?}"
+    );
+    let refused = a.send(2, work).unwrap_err();
+    let state = ringway_roce::rc::State::Error;
+    assert!(
+        matches!(refused, DeviceError::Post { error: PostError::State(found), .. } if found == state),
+        "{refused}"
+    );
+    // The place of a queue pair that ended is used again, for a connection that works.
+    let pair = a.pair;
+    a.device.destroy(a.pair);
+    b.device.destroy(b.pair);
+    a.pair = a.device.create(&options()).unwrap();
+    b.pair = b.device.create(&options()).unwrap();
+    assert_eq!(a.pair, pair);
+    connect(&mut a, &mut b);
+    b.receive(3, 0..64).unwrap();
+    let source = Source::Inline(b"again");
+    let immediate = None;
+    a.send(4, Work::Send { source, immediate }).unwrap();
+    a.done(4, Done::Send);
+}
+
+#[test]
+fn all_operations_on_the_stand_in() {
+    all_operations(stand_ins());
+}
+
+#[test]
+#[ignore = "needs the devices of the virtual machine: cargo xtask test vm"]
+fn all_operations_on_soft_roce() {
+    all_operations(soft());
+}
+
+#[test]
+fn a_wrong_key_on_the_stand_in() {
+    a_wrong_key_ends_the_queue_pair(stand_ins());
+}
+
+#[test]
+#[ignore = "needs the devices of the virtual machine: cargo xtask test vm"]
+fn a_wrong_key_on_soft_roce() {
+    a_wrong_key_ends_the_queue_pair(soft());
+}
+
+#[test]
+fn what_is_asked_for_in_a_wrong_way_is_refused() {
+    let (mut a, mut b) = stand_ins();
+    let source = Source::Memory(a.region.local(0..8));
+    let immediate = None;
+    let early = a.send(1, Work::Send { source, immediate }).unwrap_err();
+    assert!(early.to_string().contains("Init"), "{early}");
+    connect(&mut a, &mut b);
+    let address = b.device.address(b.pair).unwrap();
+    assert!(a.device.connect(a.pair, &address).is_err());
+    let bytes = [0; 65];
+    let source = Source::Inline(&bytes);
+    let long = a.send(1, Work::Send { source, immediate }).unwrap_err();
+    assert!(long.to_string().contains("65 inline bytes"), "{long}");
+    let deep = QueuePairOptions {
+        send_depth: 1 << 20,
+        ..options()
+    };
+    assert!(matches!(
+        a.device.create(&deep),
+        Err(DeviceError::Limit {
+            asked: 1_048_576,
+            ..
+        })
+    ));
+    // The completion queue of the stand-in holds 1,024: queue pairs beyond that would let it run over.
+    let made = (0..100)
+        .take_while(|_| a.device.create(&options()).is_ok())
+        .count();
+    assert_eq!(made, 1024 / 32 - 1);
+    a.device.destroy(a.pair);
+    assert!(a.device.address(a.pair).is_err());
+    assert!(a.device.create(&options()).is_ok());
+    let region = a.region;
+    a.device.deregister(&region).unwrap();
+    assert!(a.device.deregister(&region).is_err());
+}
+
+#[test]
+fn completions_of_a_destroyed_queue_pair_do_not_come() {
+    let (mut a, mut b) = stand_ins();
+    connect(&mut a, &mut b);
+    let other = a.device.create(&options()).unwrap();
+    b.receive(1, 0..8).unwrap();
+    b.receive(2, 0..8).unwrap();
+    let source = Source::Inline(b"x");
+    let immediate = None;
+    a.send(1, Work::Send { source, immediate }).unwrap();
+    a.send(2, Work::Send { source, immediate }).unwrap();
+    a.device.destroy(a.pair);
+    let mut ended = Vec::new();
+    assert!(!a.device.poll(Instant::now(), &mut ended).unwrap());
+    assert!(ended.is_empty(), "{ended:?}");
+    assert!(a.device.address(other).is_ok());
+}
+
+/// The link of one side goes away for a moment, and its GID with it.
+#[test]
+#[ignore = "needs the devices of the virtual machine: cargo xtask test vm"]
+fn a_link_that_flaps_is_told_and_new_connections_find_the_gid() {
+    let (mut a, mut b) = soft();
+    let run = |command: &str| {
+        let status = std::process::Command::new("sh")
+            .args(["-c", command])
+            .status();
+        assert!(status.unwrap().success(), "{command}");
+    };
+    run("ip link set rank0 down");
+    let mut wait_for = |wanted| {
+        let deadline = Instant::now() + LONG;
+        while a.device.poll_event() != Some(wanted) {
+            assert!(Instant::now() < deadline, "{wanted:?} did not come");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for(DeviceEvent::PortDown);
+    // The address is taken away and given again after another, and so gets another place in the table of GIDs.
+    run("ip addr add 10.0.0.99/32 dev rank0 && ip addr del 10.0.0.1/24 dev rank0");
+    run("ip addr add 10.0.0.1/24 dev rank0 && ip addr del 10.0.0.99/32 dev rank0 && /vm/link-up 0");
+    wait_for(DeviceEvent::PortUp);
+    connect(&mut a, &mut b);
+    b.receive(1, 0..8).unwrap();
+    let source = Source::Inline(b"flapped");
+    let immediate = None;
+    a.send(1, Work::Send { source, immediate }).unwrap();
+    a.done(1, Done::Send);
+}
+
+#[test]
+#[ignore = "needs the devices of the virtual machine: cargo xtask test vm"]
+fn counters_are_the_devices_own() {
+    let (mut a, mut b) = soft();
+    let sent = |end: &End| {
+        let mut found = None;
+        end.device.counters(&mut |name, value| {
+            if name == "sent_pkts" {
+                found = Some(value);
+            }
+        });
+        found.expect("rxe counts packets")
+    };
+    let before = sent(&a);
+    connect(&mut a, &mut b);
+    b.receive(1, 0..8).unwrap();
+    let source = Source::Inline(b"counted");
+    let immediate = None;
+    a.send(1, Work::Send { source, immediate }).unwrap();
+    a.done(1, Done::Send);
+    assert!(sent(&a) > before);
+}
