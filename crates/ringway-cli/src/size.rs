@@ -34,6 +34,17 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
         })
 }
 
+/// As [`parse`], of what there must be something of.
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
+    match parse(text)? {
+        0 => Err(
+            "expected at least 1 byte; `ringway bench barrier` measures what carries no data"
+                .to_owned(),
+        ),
+        bytes => Ok(bytes),
+    }
+}
+
 /// `4`, `64K`, `1M` where that is exact, else bytes.
 pub(crate) fn show(bytes: usize) -> String {
     for (shift, unit) in [(30, "G"), (20, "M"), (10, "K")] {

@@ -98,7 +98,7 @@ impl fmt::Display for Algorithm {
 impl FromStr for Algorithm {
     type Err = UnknownName;
 
-    /// Accepts `-` for `_`, and the names that other libraries use.
+    /// Accepts `-` or nothing for `_`, and the names that other libraries use.
     fn from_str(s: &str) -> Result<Self, UnknownName> {
         const ALIASES: &[(&str, Algorithm)] = &[
             ("2d_torus", Algorithm::Torus),
@@ -119,6 +119,7 @@ mod tests {
             assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
         }
         assert_eq!("Double-Tree".parse(), Ok(Algorithm::DoubleTree));
+        assert_eq!("doublebinarytree".parse(), Ok(Algorithm::DoubleTree));
         let error = "rung".parse::<Algorithm>().unwrap_err().to_string();
         assert!(
             error.contains("'rung'") && error.contains("ring"),

@@ -100,6 +100,7 @@ pub struct UnknownName {
     pub expected: String,
 }
 
+/// Finds a name, however its words are joined and written: `all_reduce`, `all-reduce`, `AllReduce`.
 pub(crate) fn lookup<T: Copy>(
     what: &'static str,
     all: &[T],
@@ -107,16 +108,13 @@ pub(crate) fn lookup<T: Copy>(
     aliases: &[(&str, T)],
     got: &str,
 ) -> Result<T, UnknownName> {
-    let wanted = got.trim().to_ascii_lowercase().replace('-', "_");
+    let plain = |name: &str| name.trim().to_ascii_lowercase().replace(['-', '_'], "");
+    let wanted = plain(got);
     all.iter()
-        .copied()
-        .find(|&t| name(t) == wanted)
-        .or_else(|| {
-            aliases
-                .iter()
-                .find(|(alias, _)| *alias == wanted)
-                .map(|&(_, t)| t)
-        })
+        .map(|&t| (name(t), t))
+        .chain(aliases.iter().copied())
+        .find(|(name, _)| plain(name) == wanted)
+        .map(|(_, t)| t)
         .ok_or_else(|| UnknownName {
             what,
             got: got.to_owned(),
@@ -239,6 +237,7 @@ mod tests {
             assert_eq!(op.name().parse(), Ok(op));
         }
         assert_eq!("Float".parse(), Ok(DataType::F32));
+        assert_eq!("b-and".parse(), Ok(ReduceOp::And));
         let error = "f17".parse::<DataType>().unwrap_err().to_string();
         assert!(error.contains("'f17'") && error.contains("bf16"), "{error}");
     }

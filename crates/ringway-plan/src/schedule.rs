@@ -100,7 +100,7 @@ impl Collective {
         }
     }
 
-    /// The collective of that name (`all-reduce` and `all_reduce` alike), with `root` where it has one.
+    /// The collective of that name (`all-reduce`, `all_reduce` and `AllReduce` alike), with `root` where it has one.
     pub fn parse(name: &str, root: Rank) -> Result<Self, UnknownName> {
         lookup("collective", &Self::all(root), Self::name, &[], name)
     }

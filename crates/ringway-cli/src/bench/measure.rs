@@ -87,15 +87,11 @@ impl Buffers {
 }
 
 impl Measure<'_> {
-    /// Measures vectors of about `bytes`: as many elements as fit, and as divide into the ranks' parts.
+    /// Measures vectors of `bytes`: whole elements, as many for each rank's part.
     pub(crate) fn size(&self, bytes: usize) -> Result<Sample> {
         let (comm, collective) = (self.comm, self.collective);
         let (ranks, size) = (comm.size(), self.dtype.size());
-        let parts = if collective.has_parts() { ranks } else { 1 };
-        let elements = match collective {
-            Collective::Barrier => 0,
-            _ => (bytes / size / parts).max(1) * parts,
-        };
+        let elements = bytes / size;
         let buffers = self.buffers(elements)?;
         let mut wrong = 0;
         if self.check && collective != Collective::Barrier {
@@ -126,11 +122,11 @@ impl Measure<'_> {
             transport: comm.path(),
             algorithm: self
                 .algorithm
-                .unwrap_or_else(|| comm.algorithm(collective, elements * size)),
+                .unwrap_or_else(|| comm.algorithm(collective, bytes)),
             ranks,
             dtype: self.dtype,
             op: collective.reduces().then_some(self.op),
-            bytes: elements * size,
+            bytes,
             iterations: times.len(),
             times,
             wrong,

@@ -1,22 +1,25 @@
 //! `ringway bench`: collectives measured as nccl-tests does.
 
+mod case;
 mod measure;
+mod output;
 mod plot;
 mod report;
 mod values;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ringway::{
-    Algorithm, Builder, Collective, DataType, ReduceOp,
-    bootstrap::Launch,
-    settings::{Settings, Source},
-};
+use ringway::{Builder, Communicator, DataType, ReduceOp, bootstrap::Launch};
 
 use crate::{launch::Job, size};
+use case::Case;
 use measure::{Measure, Sample};
+use output::Output;
 
 /// Measure a collective, with nccl-tests' flags and columns.
 ///
@@ -34,25 +37,25 @@ pub(crate) struct Bench {
     /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all or barrier.
     collective: String,
     /// The smallest size.
-    #[arg(short = 'b', long = "minbytes", value_parser = size::parse, default_value = "4")]
+    #[arg(short = 'b', long = "minbytes", value_parser = size::positive, default_value = "4")]
     min: usize,
     /// The largest size.
-    #[arg(short = 'e', long = "maxbytes", value_parser = size::parse, default_value = "64M")]
+    #[arg(short = 'e', long = "maxbytes", value_parser = size::positive, default_value = "64M")]
     max: usize,
     /// From one size to the next, times this.
     #[arg(short = 'f', long = "stepfactor", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..))]
     factor: u16,
     /// From one size to the next, plus this; in place of -f.
-    #[arg(short = 'i', long = "stepbytes", value_parser = size::parse)]
+    #[arg(short = 'i', long = "stepbytes", value_parser = size::positive)]
     step: Option<usize>,
     /// These sizes, in place of -b, -e, -f and -i.
-    #[arg(long, value_delimiter = ',', value_parser = size::parse)]
+    #[arg(long, value_delimiter = ',', value_parser = size::positive)]
     sizes: Option<Vec<usize>>,
     /// Iterations for each size.
     #[arg(short = 'n', long = "iters", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     iterations: u32,
     /// As many iterations as this takes for each size (5 to 5000), in place of -n.
-    #[arg(long)]
+    #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
     /// Iterations before those that count.
     #[arg(short = 'w', long = "warmup_iters", default_value_t = 5)]
@@ -72,6 +75,12 @@ pub(crate) struct Bench {
     /// Start this many ranks on this machine.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     ranks: Option<u16>,
+    /// Devices of a rank, as nccl-tests counts them: 1.
+    #[arg(short = 'g', long = "ngpus", default_value = "1", value_parser = one, hide = true)]
+    _devices: u16,
+    /// Threads of a process, as nccl-tests counts them: 1.
+    #[arg(short = 't', long = "nthreads", default_value = "1", value_parser = one, hide = true)]
+    _threads: u16,
     /// Where the buffers are: in the arena, which the ranks of a host and NICs reach without a copy, or user memory.
     #[arg(long, default_value = "arena")]
     memory: Placement,
@@ -101,114 +110,150 @@ pub(crate) enum Placement {
 
 impl Bench {
     pub(crate) fn execute(self) -> Result<ExitCode> {
-        let collective = Collective::parse(&self.collective, self.root)?;
-        if collective.reduces() && !self.op.supports(self.dtype) {
-            bail!(
-                "{} is not defined for {}: it is for integers",
-                self.op,
-                self.dtype
-            );
-        }
+        let case = Case::new(&self)?;
         if let (Some(ranks), false) = (self.ranks, self.started) {
+            // What is wrong is said once, here, and not by each rank.
+            case.check(ranks.into())?;
+            self.files()
+                .try_for_each(|(flag, path)| output::probe(flag, path))?;
             return start_ranks(ranks.into());
         }
-        let sizes = self.sizes()?;
-        let algorithm = match self.algorithm.as_str() {
-            "auto" => None,
-            name => Some(name.parse::<Algorithm>()?),
-        };
-        if let Some(algorithm) = algorithm.filter(|a| !a.supports(collective)) {
-            bail!("{algorithm} cannot do {collective}; see `ringway plan list`");
-        }
-        let mut settings = Settings::load()?;
-        if let Some(transport) = &self.transport {
-            settings.set(
-                "transports",
-                transport,
-                Source::Flag {
-                    name: "--transport".into(),
-                },
-            )?;
-        }
         tracing_subscriber::fmt()
-            .with_max_level(settings.values().log)
+            .with_max_level(case.settings.values().log)
             .with_writer(std::io::stderr)
             .init();
         let launch = Launch::detect().context(
             "joining the ranks (start them with --ranks N, `ringway run`, torchrun, srun or mpirun)",
         )?;
+        case.check(launch.size)?;
         let comm = Builder::default()
-            .settings(settings)
+            .settings(case.settings.clone())
             .launch(launch)
             .connect()?;
-        let measure = Measure {
-            comm: &comm,
-            collective,
-            dtype: self.dtype,
-            op: self.op,
-            placement: self.memory,
-            algorithm,
-            iterations: self.iterations,
-            seconds: self.seconds,
-            warmup: self.warmup,
-            check: self.check == 1,
+        let files = if comm.rank() == 0 {
+            // All ranks are to know why nothing is measured.
+            Files::open(&self).inspect_err(|error| comm.abort(&format!("{error:#}")))?
+        } else {
+            Files::default()
         };
-        let print = comm.rank() == 0;
-        let table = print
-            && self
-                .json
-                .as_ref()
-                .is_none_or(|path| path.as_os_str() != "-");
-        if table {
-            report::heading(&measure);
-        }
-        let mut rows: Vec<Sample> = Vec::new();
-        measure.settle()?;
-        for bytes in sizes {
-            let row = measure.size(bytes)?;
-            if table {
-                report::line(&row);
-            }
-            rows.push(row);
-        }
-        if print {
-            if let Some(path) = &self.json {
-                report::json(&rows, path)?;
-            }
-            if let Some(path) = self.plot.as_ref().filter(|_| !rows.is_empty()) {
-                std::fs::write(path, plot::draw(&rows))
-                    .with_context(|| format!("writing {}", path.display()))?;
-            }
-        }
-        let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
-        if table {
-            report::summary(&rows);
-        }
+        let rows = self.measure(&comm, &case)?;
+        // Before files are written: what fails then is no other rank's fault.
         comm.barrier()?;
+        if comm.rank() > 0 {
+            return Ok(ExitCode::SUCCESS);
+        }
+        files.write(&rows)?;
+        let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
         if wrong > 0 {
             bail!("{wrong} elements of the results are wrong");
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn sizes(&self) -> Result<Vec<usize>> {
-        if let Some(sizes) = &self.sizes {
-            return Ok(sizes.clone());
-        }
-        if self.min > self.max {
-            bail!(
-                "-b {} is more than -e {}: expected the smallest size first",
-                size::show(self.min),
-                size::show(self.max)
-            );
-        }
-        let next = |&size: &usize| match self.step {
-            Some(step) => size.checked_add(step.max(1)),
-            None => size.max(1).checked_mul(self.factor.into()),
+    /// Measures all sizes; rank 0 prints them as they come.
+    fn measure(&self, comm: &Communicator, case: &Case) -> Result<Vec<Sample>> {
+        let measure = Measure {
+            comm,
+            collective: case.collective,
+            dtype: self.dtype,
+            op: self.op,
+            placement: self.memory,
+            algorithm: case.algorithm,
+            iterations: self.iterations,
+            seconds: self.seconds,
+            warmup: self.warmup,
+            check: self.check == 1,
         };
-        Ok(std::iter::successors(Some(self.min), next)
-            .take_while(|&size| size <= self.max)
-            .collect())
+        let print = comm.rank() == 0;
+        let table = print && !self.json.as_deref().is_some_and(is_stdout);
+        let (vectors, remark) = case.vectors(comm.size());
+        if let Some(remark) = remark.filter(|_| print) {
+            eprintln!("ringway: {remark}");
+        }
+        if table {
+            report::heading(&measure);
+        }
+        let mut rows = Vec::with_capacity(vectors.len());
+        measure.settle()?;
+        for bytes in vectors {
+            let row = measure.size(bytes)?;
+            if table {
+                report::line(&row);
+            }
+            rows.push(row);
+        }
+        if table {
+            report::summary(&rows);
+        }
+        Ok(rows)
+    }
+
+    /// The files to write, each with its flag.
+    fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let json = self.json.as_deref().filter(|path| !is_stdout(path));
+        let plot = self.plot.as_deref();
+        [("--json", json), ("--plot", plot)]
+            .into_iter()
+            .filter_map(|(flag, path)| Some((flag, path?)))
+    }
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Where rank 0 writes what was measured.
+#[derive(Default)]
+struct Files {
+    /// On the standard output, too or only.
+    print_json: bool,
+    json: Option<Output>,
+    plot: Option<Output>,
+}
+
+impl Files {
+    fn open(bench: &Bench) -> Result<Self> {
+        let open = |wanted| {
+            let file = bench.files().find(|(flag, _)| *flag == wanted);
+            file.map(|(flag, path)| Output::open(flag, path))
+                .transpose()
+        };
+        Ok(Self {
+            print_json: bench.json.as_deref().is_some_and(is_stdout),
+            json: open("--json")?,
+            plot: open("--plot")?,
+        })
+    }
+
+    /// Writes all that can be written. Rows that cannot are printed.
+    fn write(self, rows: &[Sample]) -> Result<()> {
+        let text = report::json(rows)?;
+        let json = self.json.map_or(Ok(()), |file| file.write(&text));
+        if self.print_json || json.is_err() {
+            println!("{text}");
+        }
+        let plot = self
+            .plot
+            .map_or(Ok(()), |file| file.write(&plot::draw(rows)));
+        json.and(plot)
+    }
+}
+
+/// From 0.5, 2 ...
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|&seconds: &f64| seconds > 0.0 && seconds.is_finite())
+        .ok_or_else(|| "expected a number of seconds that is more than 0, such as 0.5".to_owned())
+}
+
+/// nccl-tests' counts of what each process has several of there.
+fn one(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(1) => Ok(1),
+        _ => Err(
+            "expected 1: a process is one rank; --ranks N or a launcher starts several".to_owned(),
+        ),
     }
 }
 

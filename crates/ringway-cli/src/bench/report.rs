@@ -1,8 +1,6 @@
 //! A benchmark's table, JSON and plot.
 
-use std::{fs, path::Path};
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::json;
 
 use super::measure::{Measure, Sample};
@@ -65,7 +63,8 @@ pub(crate) fn summary(rows: &[Sample]) {
     println!("# average bus bandwidth: {mean:.3} GB/s");
 }
 
-pub(crate) fn json(rows: &[Sample], path: &Path) -> Result<()> {
+/// The rows for programs.
+pub(crate) fn json(rows: &[Sample]) -> Result<String> {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
@@ -91,10 +90,5 @@ pub(crate) fn json(rows: &[Sample], path: &Path) -> Result<()> {
             })
         })
         .collect();
-    let text = serde_json::to_string_pretty(&rows)?;
-    if path.as_os_str() == "-" {
-        println!("{text}");
-        return Ok(());
-    }
-    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    Ok(serde_json::to_string_pretty(&rows)?)
 }
