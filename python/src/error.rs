@@ -81,6 +81,7 @@ fn describe(raised: &Bound<'_, PyAny>, failure: &Failure) -> PyResult<()> {
         Cause::Mismatch { .. } => "mismatch",
         Cause::Silent { .. } => "silent",
         Cause::Timeout { .. } => "timeout",
+        Cause::Unable { .. } => "unable",
         _ => "other",
     };
     raised.setattr("rank", failure.rank)?;

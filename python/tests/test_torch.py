@@ -20,6 +20,7 @@ from ranks import CASES, World, environment
         ("ddp", 2),
         ("sharded", 2),
         ("again", 2),
+        ("early", 3),
         ("forked", 2),
         ("late", 2),
     ],

@@ -4,9 +4,14 @@
 use std::process::{Command, Output};
 
 fn bench(flags: &[&str]) -> (Output, String) {
+    bench_with(&[], flags)
+}
+
+fn bench_with(variables: &[(&str, &str)], flags: &[&str]) -> (Output, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
     command.args(["bench", "allreduce", "--ranks", "2", "-n", "1", "-w", "0"]);
-    let output = command.args(flags).output().unwrap();
+    command.args(flags).envs(variables.iter().copied());
+    let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     (output, errors)
 }
@@ -57,4 +62,21 @@ fn sizes_that_are_rounded_are_measured_once_and_it_says_so() {
     assert!(errors.contains("multiples of 4 B"), "{errors}");
     let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(rows.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_rank_without_memory_says_so_and_is_not_taken_for_a_lost_connection() {
+    let flags = [
+        "--transport",
+        "tcp",
+        "--algorithm",
+        "direct",
+        "--sizes",
+        "4M",
+    ];
+    let (output, errors) = bench_with(&[("RINGWAY_BUFFER_SIZE", "64KiB")], &flags);
+    assert!(!output.status.success());
+    assert!(errors.contains("cannot go on: a message of"), "{errors}");
+    assert!(errors.contains("raise RINGWAY_BUFFER_SIZE"), "{errors}");
+    assert!(!errors.contains("lost its connection"), "{errors}");
 }

@@ -152,10 +152,14 @@ impl Bench {
                 ..SegmentSizes::default()
             };
             let segment = HostSegment::create(identity, sizes)?;
-            Offer::bind(&name)?.serve(&segment, deadline)?;
+            Offer::bind(&name)?.serve(&segment, deadline, &mut |_| None)?;
             segment
         } else {
-            HostSegment::join(fetch(&name, &identity, rank, deadline)?, identity, rank)?
+            HostSegment::join(
+                fetch(&name, &identity, rank, deadline, &mut || None)?,
+                identity,
+                rank,
+            )?
         };
         let block = GroupBlock::allocate(&segment)?;
         // Every rank's first block lies at the same offset.

@@ -91,7 +91,8 @@ pub enum LinkError {
     },
     /// A buffer limit would be passed.
     #[error(
-        "rank {peer}: {detail} would use {wanted} bytes of buffers where the limit is {limit}; raise RINGWAY_MEMORY_LIMIT"
+        "{detail}, from or to rank {peer}, would take the buffers to {wanted} bytes where the limit is {limit}; \
+         raise RINGWAY_BUFFER_SIZE, and RINGWAY_MEMORY_LIMIT where that is lower"
     )]
     MemoryLimit {
         /// The peer that the buffers are for.

@@ -216,15 +216,18 @@ impl Endpoint {
     /// Whether a message with this fingerprint fits an operation that was begun here; reports it if not.
     fn agrees(&mut self, peer: Rank, key: MessageKey, theirs: Option<u32>) -> bool {
         let ours = self.begun.get(&(key.group, key.op)).copied();
-        let agrees = ours.is_none() || theirs.is_none() || ours == theirs;
-        if !agrees && self.mismatched.insert((key.group, key.op, peer)) {
+        let Some(theirs) = theirs.filter(|&theirs| ours.is_some_and(|ours| ours != theirs)) else {
+            return true;
+        };
+        if self.mismatched.insert((key.group, key.op, peer)) {
             self.tell(Event::Mismatch {
                 peer,
                 group: key.group,
                 op: key.op,
+                theirs,
             });
         }
-        agrees
+        false
     }
 }
 
@@ -601,7 +604,8 @@ mod tests {
                 [Event::Mismatch {
                     peer: 0,
                     group: 0,
-                    op: 1
+                    op: 1,
+                    theirs: 7
                 }]
             ),
             "{events:?}"

@@ -413,7 +413,9 @@ impl Transport for Trace {
                         key,
                         view: !view.is_empty(),
                     },
-                    Event::Mismatch { peer, group, op } => What::Mismatch { peer, group, op },
+                    Event::Mismatch {
+                        peer, group, op, ..
+                    } => What::Mismatch { peer, group, op },
                     Event::Lost { peer, ref error } => What::Lost {
                         peer,
                         error: error.to_string(),

@@ -95,6 +95,8 @@ pub enum Event {
         group: u64,
         /// The operation's number.
         op: u32,
+        /// The peer's fingerprint.
+        theirs: u32,
     },
     /// The connection to a peer is lost: no message to or from it will complete any more.
     Lost {

@@ -51,11 +51,11 @@ fn group(rank: usize, name: &str) -> (Arc<HostSegment>, MappedGroup) {
         let segment = HostSegment::create(identity, sizes).unwrap();
         Offer::bind(name)
             .unwrap()
-            .serve(&segment, deadline)
+            .serve(&segment, deadline, &mut |_| None)
             .unwrap();
         segment
     } else {
-        let fds = fetch(name, &identity, rank, deadline).unwrap();
+        let fds = fetch(name, &identity, rank, deadline, &mut || None).unwrap();
         HostSegment::join(fds, identity, rank).unwrap()
     };
     let block = GroupBlock::allocate(&segment).unwrap();

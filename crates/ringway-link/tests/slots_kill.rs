@@ -54,10 +54,10 @@ fn transport(rank: usize, name: &str) -> (std::sync::Arc<HostSegment>, SlotTrans
         };
         let segment = HostSegment::create(identity, sizes).unwrap();
         let offer = Offer::bind(name).unwrap();
-        offer.serve(&segment, deadline).unwrap();
+        offer.serve(&segment, deadline, &mut |_| None).unwrap();
         segment
     } else {
-        let descriptors = fetch(name, &identity, rank, deadline).unwrap();
+        let descriptors = fetch(name, &identity, rank, deadline, &mut || None).unwrap();
         HostSegment::join(descriptors, identity, rank).unwrap()
     };
     let options = SlotOptions {

@@ -8,13 +8,13 @@ use std::{
 };
 
 use ringway_kernels::{Element, Finish};
-use ringway_link::shm::mapped::{self, GroupBlock, MappedGroup, Patience};
+use ringway_link::shm::mapped::{self, GroupBlock, MappedGroup, MappedOp, Patience};
 use ringway_plan::{Algorithm, Collective, DataType, Rank, Topology};
 use ringway_sys::Memory;
 
 use crate::{
     ArenaBuffer, Descriptor, Error, Form, Request, Work,
-    engine::{Call, Engine, Membership, MessageOp, Operands, Plans, Task, Way, lock},
+    engine::{Engine, Limit, Membership, MessageOp, Operands, Plans, Task, Way, lock},
     group::{Group, Stream},
 };
 
@@ -121,19 +121,21 @@ impl Communicator {
                 request.in_place(group.rank, group.size(), prepared.elements)?;
                 let call = request.mapped_call(prepared.words, plan);
                 // With the plans in hand, as this takes a moment at most.
-                let op = engine.begin_mapped(group, mapped, &call, &prepared.descriptor)?;
+                let limit = self.limit(&request);
+                let op = engine.begin_mapped(group, mapped, &call, &prepared.descriptor, limit)?;
                 let Some(op) = op else { return Ok(None) };
                 let prepared = prepared.clone();
                 drop(plans);
                 let began = Instant::now();
-                let timeout = request.timeout.unwrap_or_else(|| self.timeout());
-                let (descriptor, members) = (&prepared.descriptor, &group.members);
-                let op = engine.drive_mapped(op, descriptor, group.id, members, timeout, stop)?;
+                let label = engine.label(&prepared.descriptor, group.id, &group.members);
+                let op = engine.drive_mapped(op, &label, limit, stop)?;
                 return Ok(op.map(|op| {
-                    let left = timeout.saturating_sub(began.elapsed());
-                    let rest = request.timeout(left);
-                    let task = self.task(&rest, prepared.descriptor, op.number() as u32, None);
-                    engine.drive_behind(group, op, &task);
+                    let rest = Limit {
+                        time: limit.time.saturating_sub(began.elapsed()),
+                        ..limit
+                    };
+                    let task = self.mapped_task(&request, prepared.descriptor, &op, rest);
+                    engine.drive_behind(op, &task);
                     Work {
                         communicator: self.clone(),
                         task,
@@ -185,16 +187,15 @@ impl Communicator {
                 };
                 request.in_place(group.rank, group.size(), prepared.elements)?;
                 let call = request.mapped_call(prepared.words, plan);
-                let op = self
-                    .engine()
-                    .start_mapped(group, mapped, call, &prepared.descriptor)?;
-                // Not the group's next number: blocking calls in mapped memory take none, and the numbers of messages
-                // must be the same on all ranks however each of them waits.
-                let task = self.task(request, prepared.descriptor, op.number() as u32, None);
+                let limit = self.limit(request);
+                let op =
+                    self.engine()
+                        .start_mapped(group, mapped, call, &prepared.descriptor, limit)?;
+                let task = self.mapped_task(request, prepared.descriptor, &op, limit);
                 if let Some(buffers) = buffers {
                     task.keep(buffers);
                 }
-                self.engine().drive_behind(group, op, &task);
+                self.engine().drive_behind(op, &task);
                 task
             }
             _ => self.start_messages(request, buffers, false)?,
@@ -210,21 +211,31 @@ impl Communicator {
         lock(&self.group.plans).algorithm(collective, bytes)
     }
 
-    fn task(
+    fn limit(&self, request: &Request) -> Limit {
+        Limit {
+            time: request.timeout.unwrap_or_else(|| self.timeout()),
+            by_call: request.timeout.is_some(),
+        }
+    }
+
+    /// The task of an operation in mapped memory. Its number is not the group's next: blocking calls in mapped memory
+    /// take none, and the numbers of messages must be the same on all ranks however each of them waits.
+    fn mapped_task(
         &self,
         request: &Request,
         descriptor: Descriptor,
-        number: u32,
-        plan: Option<(Arc<Group>, (Call, bool))>,
+        op: &MappedOp,
+        limit: Limit,
     ) -> Arc<Task> {
-        let timeout = request.timeout.unwrap_or_else(|| self.timeout());
+        let number = op.number();
         Task::new(
             descriptor,
-            self.group.id,
-            number,
-            timeout,
+            &self.group,
+            number as u32,
+            number - 1,
+            limit,
             request.priority,
-            plan,
+            None,
         )
     }
 
@@ -246,9 +257,11 @@ impl Communicator {
             unreachable!("without mapped memory, and in the v form, plans are over messages")
         };
         let in_place = request.in_place(rank, ranks, prepared.elements)?;
-        if let Some(mapped) = &group.mapped {
-            mapped.pass(mapped::Descriptor(prepared.descriptor.encode()));
-        }
+        let number = group.number();
+        let call = match &group.mapped {
+            Some(mapped) => mapped.pass(mapped::Descriptor(prepared.descriptor.encode())) - 1,
+            None => number.into(),
+        };
         let layout = || request.layout(schedule, rank, prepared.elements);
         let executor = plans.executor(&prepared, schedule, layout, engine.slice_bytes, in_place);
         drop(plans);
@@ -256,7 +269,15 @@ impl Communicator {
             .parts
             .is_none()
             .then(|| (group.clone(), (prepared.call, in_place)));
-        let task = self.task(request, prepared.descriptor, group.number(), again);
+        let task = Task::new(
+            prepared.descriptor,
+            group,
+            number,
+            call,
+            self.limit(request),
+            request.priority,
+            again,
+        );
         if let Some(buffers) = buffers {
             task.keep(buffers);
         }
@@ -268,7 +289,7 @@ impl Communicator {
             op: request.op,
             finish: request.op.map_or(Finish::None, divide),
         };
-        let op = MessageOp::new(task.clone(), group.members.clone(), executor, operands);
+        let op = MessageOp::new(task.clone(), executor, operands);
         engine.start(op, waited_for);
         Ok(task)
     }

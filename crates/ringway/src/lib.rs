@@ -28,6 +28,7 @@ mod external;
 mod group;
 mod request;
 pub mod settings;
+mod share;
 mod start;
 #[cfg(test)]
 mod tests;

@@ -348,11 +348,38 @@ impl Descriptor {
         (read.encode() == [names, elements]).then_some(read)
     }
 
-    /// 32 bits that differ, but for one chance in 2^32, where descriptors differ.
+    /// 32 bits that differ, but for one chance in 2^31, where descriptors differ. Those of a message of up to 2^27 - 1
+    /// elements say what it is: nothing else tells its receiver.
     pub fn fingerprint(&self) -> u32 {
-        (crate::group::mix(&self.encode()) >> 32) as u32
+        let [names, elements] = self.encode();
+        if self.form == Form::Pair && elements < LONG {
+            let dtype = (names >> 8 & 0xf) as u32;
+            return TELLING | dtype << LONG.ilog2() | elements as u32;
+        }
+        (crate::group::mix(&[names, elements]) >> 33) as u32
+    }
+
+    /// The message that a fingerprint is of; none if it does not say.
+    pub(crate) fn of_message(fingerprint: u32) -> Option<Self> {
+        let dtype = DataType::ALL.get((fingerprint >> LONG.ilog2() & 0xf) as usize);
+        (fingerprint & TELLING != 0).then_some(Self {
+            collective: Collective::Broadcast { root: 0 },
+            dtype: *dtype?,
+            op: None,
+            elements: u64::from(fingerprint) & (LONG - 1),
+            algorithm: Algorithm::Direct,
+            form: Form::Pair,
+        })
     }
 }
+
+/// Set in fingerprints that say what they are of.
+const TELLING: u32 = 1 << 31;
+
+/// Messages of so many elements have a fingerprint that is a hash.
+const LONG: u64 = 1 << 27;
+
+const _: () = assert!(DataType::ALL.len() <= 16, "four bits name a type");
 
 /// In place of a name that there is none of.
 const NONE: u64 = 0xff;
@@ -445,6 +472,23 @@ mod tests {
             d.to_string(),
             "reduce of 1099511627776 bf16 elements, avg, root 2, by ring"
         );
+        let message = |dtype, elements| Descriptor {
+            collective: Collective::Broadcast { root: 0 },
+            dtype,
+            op: None,
+            elements,
+            algorithm: Algorithm::Direct,
+            form: Form::Pair,
+        };
+        for dtype in DataType::ALL {
+            for elements in [0, 1, LONG - 1] {
+                let message = message(dtype, elements);
+                assert_eq!(Descriptor::of_message(message.fingerprint()), Some(message));
+            }
+        }
+        let long = message(DataType::U8, LONG).fingerprint();
+        assert_eq!(Descriptor::of_message(long), None);
+        assert_eq!(Descriptor::of_message(d.fingerprint()), None);
         let other = Descriptor { elements: 1, ..d };
         assert_ne!(d.fingerprint(), other.fingerprint());
         assert_eq!(Descriptor::decode([u64::MAX; 2]), None);

@@ -1,17 +1,10 @@
 //! From nothing to the world's communicator.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, sync::Arc};
 
 use ringway_link::{
     Router, Transport,
-    shm::{
-        self, HostIdentity, HostSegment, Offer, SegmentSizes, SlotOptions, SlotTransport,
-        mapped::GroupBlock,
-    },
+    shm::{HostSegment, SlotOptions, SlotTransport, mapped::GroupBlock},
     tcp::{TcpSettings, TcpTransport},
 };
 
@@ -24,6 +17,7 @@ use crate::{
     control::Control,
     engine::{Engine, Membership},
     settings::{Settings, TransportKind},
+    share::share_host,
 };
 
 /// Joins the job that this process was started in: by torchrun, Slurm's srun, mpirun or `ringway run`, or with
@@ -105,7 +99,9 @@ impl Builder {
         if let Some(wrap) = self.middleware {
             transport = wrap(transport);
         }
-        assemble(world, control, settings, transport, host)
+        let communicator = assemble(world, control.clone(), settings, transport, host)?;
+        control.joined()?;
+        Ok(communicator)
     }
 }
 
@@ -128,91 +124,6 @@ pub(crate) fn assemble(
         membership: Arc::new(Membership(engine)),
         group,
     })
-}
-
-/// How long ranks of a host wait for each other's shared memory before they do without.
-const SHARING: Duration = Duration::from_secs(10);
-
-/// The memory that this host's ranks share; `None` if they do not: there is one only, the settings forbid it, or the
-/// system does, which is logged. All ranks of the host come to the same.
-pub(crate) fn share_host(
-    world: &World,
-    settings: &Settings,
-) -> Result<Option<Arc<HostSegment>>, Error> {
-    let ranks = world.local_ranks();
-    let values = settings.values();
-    if ranks.len() < 2 || !values.transports.allow(TransportKind::Shm) {
-        return Ok(None);
-    }
-    let leader = ranks[0];
-    let (first, head) = (
-        world.members[0].instance(),
-        world.members[leader].instance(),
-    );
-    let mut job = [0; 16];
-    job[..8].copy_from_slice(&first.to_le_bytes());
-    job[8..].copy_from_slice(&head.to_le_bytes());
-    let name = format!("ringway-{first:016x}-{head:016x}");
-    let identity = HostIdentity {
-        job,
-        world: world.size(),
-        ranks: ranks.clone(),
-    };
-    let deadline = Instant::now() + SHARING.min(values.connect_timeout);
-    let outcome = format!("ringway/shm/{leader}");
-    if world.rank == leader {
-        let offered = offer(&name, identity, settings, deadline);
-        let told = match &offered {
-            Ok(_) => Vec::new(),
-            Err(error) => error.to_string().into_bytes(),
-        };
-        world.store.set(&outcome, &told)?;
-        return Ok(offered
-            .inspect_err(|error| no_sharing(&error.to_string()))
-            .ok());
-    }
-    let me = ranks
-        .iter()
-        .position(|&rank| rank == world.rank)
-        .unwrap_or(0);
-    let joined = shm::fetch(&name, &identity, world.rank, deadline)
-        .and_then(|descriptors| HostSegment::join(descriptors, identity, me));
-    let told = world
-        .store
-        .get(&outcome, deadline + Duration::from_secs(5))?;
-    match joined {
-        Ok(segment) if told.is_empty() => Ok(Some(segment)),
-        Err(error) if told.is_empty() => Err(Error::Memory(format!(
-            "{error}; the other ranks of this host share memory: to do without on all, set RINGWAY_TRANSPORTS=tcp"
-        ))),
-        _ => {
-            no_sharing(&String::from_utf8_lossy(&told));
-            Ok(None)
-        }
-    }
-}
-
-fn offer(
-    name: &str,
-    identity: HostIdentity,
-    settings: &Settings,
-    deadline: Instant,
-) -> Result<Arc<HostSegment>, shm::ShmError> {
-    let arena = usize::try_from(settings.values().arena_size).unwrap_or(usize::MAX);
-    let offer = Offer::bind(name)?;
-    let segment = HostSegment::create(
-        identity,
-        SegmentSizes {
-            arena,
-            ..SegmentSizes::default()
-        },
-    )?;
-    offer.serve(&segment, deadline)?;
-    Ok(segment)
-}
-
-fn no_sharing(reason: &str) {
-    tracing::warn!(reason, "ranks of this host do not share memory and use TCP");
 }
 
 /// What carries messages: shared memory to the ranks of this host, TCP to the others.

@@ -15,7 +15,8 @@ use crate::{
     buffer::{exclusive, shared},
     control::Control,
     settings::{Settings, Source},
-    start::{assemble, share_host},
+    share::share_host,
+    start::assemble,
 };
 
 /// A store in this process.
@@ -528,6 +529,7 @@ fn ranks_that_wait_for_each_other_in_different_calls_are_told(over: Over) {
 
 fn a_rank_that_does_not_call_is_a_timeout_that_names_it(over: Over) {
     let errors = world_over(over, 3, &[("timeout", "300ms")], |comm| {
+        comm.barrier().unwrap();
         if comm.rank() == 1 {
             std::thread::sleep(Duration::from_secs(1));
             return None;
@@ -538,10 +540,61 @@ fn a_rank_that_does_not_call_is_a_timeout_that_names_it(over: Over) {
         Some(error)
     });
     for error in errors.into_iter().flatten() {
-        assert!(
-            error.contains("rank 1") && error.contains("barrier"),
-            "{error}"
+        for part in [
+            "rank 1",
+            "did not end barrier",
+            "(operation 1) within",
+            "was last heard in",
+            // The name of the setting's source.
+            "raise timeout",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
+
+fn a_limit_of_the_call_is_not_blamed_on_the_settings(over: Over) {
+    let errors = world_over(over, 2, &[], |comm| {
+        if comm.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(500));
+            return None;
+        }
+        let request = Request::new(
+            Collective::Barrier,
+            crate::DataType::U8,
+            Memory::EMPTY,
+            Memory::EMPTY,
         );
+        let error = comm.run(request.timeout(Duration::from_millis(200)));
+        Some(error.unwrap_err().to_string())
+    });
+    let error = errors[0].as_ref().unwrap();
+    assert!(error.contains("timeout that the call was given"), "{error}");
+    assert!(!error.contains("RINGWAY_TIMEOUT"), "{error}");
+}
+
+fn a_recv_of_another_size_says_what_is_sent_and_by_whom(over: Over) {
+    for (sent, wanted) in [(8, 4), (4, 8), (1 << 20, 4)] {
+        let errors = world_over(over, 3, &[("timeout", "20s")], |comm| {
+            let mut x = vec![0_f32; if comm.rank() == 2 { sent } else { wanted }];
+            match comm.rank() {
+                // What is small is gone before anybody objects.
+                2 => comm.send(&x, 1, 7).and_then(|()| comm.barrier()),
+                1 => comm.recv(&mut x, 2, 7),
+                _ => comm.barrier(),
+            }
+            .unwrap_err()
+            .to_string()
+        });
+        // Whichever of the two has noticed first.
+        let texts = [
+            format!("calls send of {sent} f32 elements to rank 1"),
+            format!("calls recv of {wanted} f32 elements from rank 2"),
+            "memory for just what is sent".to_owned(),
+        ];
+        for error in errors {
+            assert!(texts.iter().all(|text| error.contains(text)), "{error}");
+        }
     }
 }
 
@@ -572,7 +625,9 @@ over_both!(
     a_v_form_against_a_plain_call_is_an_error_of_both,
     ranks_that_wait_for_each_other_in_different_calls_are_told,
     a_member_that_does_not_come_is_named,
+    a_limit_of_the_call_is_not_blamed_on_the_settings,
     a_rank_that_does_not_call_is_a_timeout_that_names_it,
+    a_recv_of_another_size_says_what_is_sent_and_by_whom,
     a_wait_can_be_given_up_and_taken_up_again,
     nothing_is_left_of_an_operation_that_has_ended,
     what_starts_while_the_engine_sleeps_is_driven,

@@ -27,4 +27,4 @@ class FailedError(Error):
     pid: int = 0
     """Its process."""
     cause: str = ""
-    """aborted, crashed, left, link_lost, misfit, mismatch, silent or timeout"""
+    """aborted, crashed, left, link_lost, misfit, mismatch, silent, timeout or unable"""

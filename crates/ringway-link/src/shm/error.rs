@@ -70,4 +70,10 @@ pub enum ShmError {
         /// Bytes for each.
         sizes: SegmentSizes,
     },
+    /// Another rank of the host cannot share memory, and has said so.
+    #[error("{reason}")]
+    Withdrawn {
+        /// What it said.
+        reason: String,
+    },
 }

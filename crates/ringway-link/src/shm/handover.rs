@@ -28,6 +28,8 @@ use super::{HostIdentity, HostSegment, ShmError};
 const BATCH: usize = 128;
 /// How long one visitor may keep the others waiting.
 const VISIT: Duration = Duration::from_secs(2);
+/// How often either side asks whether the other has given up.
+const LOOK: Duration = Duration::from_millis(100);
 /// What a rank says: magic, job, its world rank.
 const HELLO: usize = 8 + 16 + 8;
 const HELLO_MAGIC: &[u8; 8] = b"rwjoin\0\x01";
@@ -42,7 +44,7 @@ fn system(what: &'static str, errno: Errno) -> ShmError {
     ShmError::System {
         what,
         source: errno.into(),
-        remedy: "allow abstract unix sockets, or use RINGWAY_TRANSPORT=tcp",
+        remedy: "allow abstract unix sockets, or use RINGWAY_TRANSPORTS=tcp",
     }
 }
 
@@ -84,14 +86,26 @@ impl Offer {
         Ok(Self { listener })
     }
 
-    /// Hands the segment to every other rank of the host, or names those that did not come by the deadline.
-    pub fn serve(self, segment: &HostSegment, deadline: Instant) -> Result<(), ShmError> {
+    /// Hands the segment to every other rank of the host, or names those that did not come by the deadline. `withdrawn`
+    /// is asked at least every 100 ms whether one of those that are missing, which it gets, has given up, and why.
+    pub fn serve(
+        self,
+        segment: &HostSegment,
+        deadline: Instant,
+        withdrawn: &mut dyn FnMut(&[Rank]) -> Option<String>,
+    ) -> Result<(), ShmError> {
         let start = Instant::now();
         let identity = segment.identity();
         let mut missing: Vec<Rank> = identity.ranks.clone();
         missing.retain(|&rank| segment.local_of(rank) != Some(segment.local_rank()));
         while !missing.is_empty() {
-            if !readable(self.listener.as_fd(), deadline) {
+            if !readable(self.listener.as_fd(), deadline.min(Instant::now() + LOOK)) {
+                if let Some(reason) = withdrawn(&missing) {
+                    return Err(ShmError::Withdrawn { reason });
+                }
+                if Instant::now() < deadline {
+                    continue;
+                }
                 return Err(ShmError::Missing {
                     missing,
                     waited: start.elapsed(),
@@ -159,23 +173,33 @@ fn welcome(visitor: BorrowedFd<'_>, segment: &HostSegment, deadline: Instant) ->
 }
 
 /// Comes for the segment's descriptors, as world rank `rank`, to the rank that called [`Offer::bind`] with the
-/// same `name`. That rank may start to listen later: tries until the deadline.
+/// same `name`. That rank may start to listen later: tries until the deadline, or until `withdrawn`, which is asked
+/// every 100 ms, says that it will not, and why.
 pub fn fetch(
     name: &str,
     identity: &HostIdentity,
     rank: Rank,
     deadline: Instant,
+    withdrawn: &mut dyn FnMut() -> Option<String>,
 ) -> Result<Vec<OwnedFd>, ShmError> {
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes())
         .map_err(|e| system("naming a unix socket", e))?;
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
+    let mut look = start + LOOK;
     loop {
         let detail = match visit(&address, identity, rank, deadline)? {
             Ok(descriptors) => return Ok(descriptors),
             Err(detail) => detail,
         };
-        if Instant::now() + pause >= deadline {
+        let now = Instant::now();
+        if now >= look {
+            if let Some(reason) = withdrawn() {
+                return Err(ShmError::Withdrawn { reason });
+            }
+            look = now + LOOK;
+        }
+        if now + pause >= deadline {
             return Err(ShmError::NoOffer {
                 waited: start.elapsed(),
                 detail: detail.to_owned(),
@@ -279,14 +303,18 @@ mod tests {
             for local in [1, 139] {
                 let (name, identity) = (&name, &identity);
                 scope.spawn(move || {
-                    let fds = fetch(name, identity, 100 + local, soon()).unwrap();
+                    let fds = fetch(name, identity, 100 + local, soon(), &mut || None).unwrap();
                     let segment = HostSegment::join(fds, identity.clone(), local).unwrap();
                     segment.control(local).write(&[local as u8]);
                 });
             }
             let segment = HostSegment::create(identity.clone(), SMALL).unwrap();
             let offer = Offer::bind(&name).unwrap();
-            let error = offer.serve(&segment, Instant::now() + Duration::from_millis(300));
+            let error = offer.serve(
+                &segment,
+                Instant::now() + Duration::from_millis(300),
+                &mut |_| None,
+            );
             let Err(ShmError::Missing { missing, .. }) = error else {
                 panic!("{error:?}")
             };
@@ -301,16 +329,21 @@ mod tests {
         let segment = HostSegment::create(identity.clone(), SMALL).unwrap();
         let offer = Offer::bind(&name).unwrap();
         thread::scope(|scope| {
-            let server = scope.spawn(|| offer.serve(&segment, soon()));
+            let server = scope.spawn(|| offer.serve(&segment, soon(), &mut |_| None));
             let stranger = HostIdentity {
                 job: [4; 16],
                 ..identity.clone()
             };
             let short = Instant::now() + Duration::from_millis(60);
-            let error = fetch(&name, &stranger, 1, short).unwrap_err();
+            let error = fetch(&name, &stranger, 1, short, &mut || None).unwrap_err();
             assert!(error.to_string().contains("refused"), "{error}");
-            assert!(fetch(&name, &identity, 7, short).is_err());
-            assert_eq!(fetch(&name, &identity, 1, soon()).unwrap().len(), 5);
+            assert!(fetch(&name, &identity, 7, short, &mut || None).is_err());
+            assert_eq!(
+                fetch(&name, &identity, 1, soon(), &mut || None)
+                    .unwrap()
+                    .len(),
+                5
+            );
             server.join().unwrap().unwrap();
         });
     }
@@ -318,7 +351,35 @@ mod tests {
     #[test]
     fn nobody_listens() {
         let deadline = Instant::now() + Duration::from_millis(30);
-        let error = fetch(&name("nobody"), &identity(&[0, 1]), 1, deadline).unwrap_err();
+        let error = fetch(
+            &name("nobody"),
+            &identity(&[0, 1]),
+            1,
+            deadline,
+            &mut || None,
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("does not listen"), "{error}");
+    }
+    #[test]
+    fn nobody_waits_for_one_that_has_given_up() {
+        let (name, identity) = (name("withdrawn"), identity(&[0, 1]));
+        let segment = HostSegment::create(identity.clone(), SMALL).unwrap();
+        let reason = || Some("no address space".to_owned());
+        let offer = Offer::bind(&name).unwrap();
+        let error = offer.serve(&segment, soon(), &mut |missing| {
+            assert_eq!(missing, [1]);
+            reason()
+        });
+        assert!(
+            matches!(error, Err(ShmError::Withdrawn { .. })),
+            "{error:?}"
+        );
+        // Nobody listens any more.
+        let error = fetch(&name, &identity, 1, soon(), &mut || reason());
+        assert!(
+            matches!(error, Err(ShmError::Withdrawn { .. })),
+            "{error:?}"
+        );
     }
 }

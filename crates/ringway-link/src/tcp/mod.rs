@@ -291,8 +291,13 @@ impl Transport for TcpTransport {
     }
 
     fn begin(&mut self, group: u64, op: u32, fingerprint: u32) {
-        for peer in self.ops.begin(group, op, fingerprint) {
-            self.events.push(Event::Mismatch { peer, group, op });
+        for (peer, theirs) in self.ops.begin(group, op, fingerprint) {
+            self.events.push(Event::Mismatch {
+                peer,
+                group,
+                op,
+                theirs,
+            });
             // What it sent belongs to another operation.
             for (slot, inbound) in self.ops.forget_from(peer, group, op) {
                 self.cancel_inbound(group, op, slot, inbound);

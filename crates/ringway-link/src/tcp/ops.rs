@@ -137,8 +137,8 @@ pub(super) struct Ops {
 }
 
 impl Ops {
-    /// Begins an operation. Returns the peers that are known to have begun another one.
-    pub(super) fn begin(&mut self, group: u64, op: u32, fingerprint: u32) -> Vec<Rank> {
+    /// Begins an operation. Returns the peers that are known to have begun another one, each with its fingerprint.
+    pub(super) fn begin(&mut self, group: u64, op: u32, fingerprint: u32) -> Vec<(Rank, u32)> {
         if self.ended.remove(&(group, op)) {
             self.order.retain(|old| *old != (group, op));
         }
@@ -151,7 +151,6 @@ impl Ops {
         early
             .into_iter()
             .filter(|&(peer, other)| op.compare(peer, other) == Agreement::DiffersNewly)
-            .map(|(peer, _)| peer)
             .collect()
     }
 
@@ -318,7 +317,7 @@ mod tests {
         assert_eq!(early.compare(1, 77), Agreement::Same);
         assert_eq!(early.compare(1, 77), Agreement::Same);
         assert_eq!(early.compare(2, 88), Agreement::Same);
-        assert_eq!(ops.begin(1, 5, 88), [1]);
+        assert_eq!(ops.begin(1, 5, 88), [(1, 77)]);
         let (op, _) = ops.begun(&key(5)).unwrap();
         assert_eq!(op.compare(1, 77), Agreement::Differs);
         assert_eq!(op.compare(3, 77), Agreement::DiffersNewly);

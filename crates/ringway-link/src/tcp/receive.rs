@@ -150,8 +150,12 @@ impl TcpTransport {
             .open(&tag.key)
             .map(|op| op.compare(peer, tag.fingerprint));
         if agreement == Some(Agreement::DiffersNewly) {
-            let (group, op) = (tag.key.group, tag.key.op);
-            self.events.push(Event::Mismatch { peer, group, op });
+            self.events.push(Event::Mismatch {
+                peer,
+                group: tag.key.group,
+                op: tag.key.op,
+                theirs: tag.fingerprint,
+            });
         }
         agreement == Some(Agreement::Same)
     }

@@ -242,11 +242,11 @@ fn other_fingerprints_are_a_mismatch_once() {
     while Instant::now() < until {
         node.poll();
     }
-    assert_eq!(node.mismatches, [(1, 0)]);
+    assert_eq!(node.mismatches, [(1, 0, 0xbad)]);
     // The messages of operation 1 came before it began.
     node.begin(1);
     node.poll();
-    assert_eq!(node.mismatches, [(1, 0), (1, 1)]);
+    assert_eq!(node.mismatches, [(1, 0, 0xbad), (1, 1, 0xbad)]);
     assert!(node.lost.is_empty() && node.received.is_empty());
     // All ten messages are given back: 10 * 356 bytes, more than half of the window.
     stream

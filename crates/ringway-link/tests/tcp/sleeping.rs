@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ringway_link::{Sink, Transport};
 use ringway_sys::{Epoll, Interest, Staging};
 
-use crate::world::{Node, drive, filled, key, poll_all, small, world};
+use crate::world::{FINGERPRINT, Node, drive, filled, key, poll_all, small, world};
 
 /// Sleeps until the transport has something, as the engine does.
 fn sleep(node: &mut Node) {
@@ -125,5 +125,5 @@ fn a_long_message_that_nobody_asks_for_shows_a_mismatch() {
         nodes[0].tcp.arm();
         nodes[0].tcp.disarm();
     }
-    assert_eq!(nodes[1].mismatches, [(0, 0)]);
+    assert_eq!(nodes[1].mismatches, [(0, 0, FINGERPRINT)]);
 }

@@ -31,7 +31,7 @@ pub(crate) struct Node {
     pub(crate) sent: Vec<(usize, MessageKey)>,
     /// With the bytes of views, as they were at the event.
     pub(crate) received: HashMap<(usize, MessageKey), Vec<u8>>,
-    pub(crate) mismatches: Vec<(usize, u32)>,
+    pub(crate) mismatches: Vec<(usize, u32, u32)>,
     pub(crate) lost: Vec<LinkError>,
 }
 
@@ -58,7 +58,9 @@ impl Node {
                     let before = self.received.insert((peer, key), bytes);
                     assert!(before.is_none(), "{key} came twice");
                 }
-                Event::Mismatch { peer, op, .. } => self.mismatches.push((peer, op)),
+                Event::Mismatch {
+                    peer, op, theirs, ..
+                } => self.mismatches.push((peer, op, theirs)),
                 Event::Lost { error, .. } => self.lost.push(error),
             }
         }

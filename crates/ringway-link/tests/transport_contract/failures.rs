@@ -78,7 +78,7 @@ pub(crate) fn other_fingerprints_are_a_mismatch_once_whoever_begins_first(make: 
         nodes[1].view(0, key(0, 2, 0), 100);
         nodes[0].send(1, key(0, 2, 0), &src);
         settle(&mut nodes);
-        assert_eq!(nodes[1].mismatches, [(0, 0)]);
+        assert_eq!(nodes[1].mismatches, [(0, 0, 7)]);
         assert!(nodes[1].received.is_empty() && nodes[1].lost.is_empty());
     }
 }
@@ -105,8 +105,8 @@ pub(crate) fn two_that_wait_in_different_operations_both_learn_of_it(make: Make)
             }
         }
         settle(&mut nodes);
-        assert_eq!(nodes[0].mismatches, [(1, 5)]);
-        assert_eq!(nodes[1].mismatches, [(0, 5)]);
+        assert_eq!(nodes[0].mismatches, [(1, 5, 71)]);
+        assert_eq!(nodes[1].mismatches, [(0, 5, 70)]);
         assert!(nodes[2].mismatches.is_empty());
     }
 }

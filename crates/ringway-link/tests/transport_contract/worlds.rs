@@ -25,7 +25,7 @@ pub(crate) struct Node {
     pub(crate) sent: Vec<(usize, MessageKey)>,
     /// In their order, with the bytes of views.
     pub(crate) received: Vec<(usize, MessageKey, Vec<u8>)>,
-    pub(crate) mismatches: Vec<(usize, u32)>,
+    pub(crate) mismatches: Vec<(usize, u32, u32)>,
     pub(crate) lost: Vec<LinkError>,
 }
 
@@ -49,7 +49,9 @@ impl Node {
                 Event::Received { peer, key, view } => {
                     self.received.push((peer, key, bytes(view)));
                 }
-                Event::Mismatch { peer, op, .. } => self.mismatches.push((peer, op)),
+                Event::Mismatch {
+                    peer, op, theirs, ..
+                } => self.mismatches.push((peer, op, theirs)),
                 Event::Lost { error, .. } => self.lost.push(error),
             }
         }

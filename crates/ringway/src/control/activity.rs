@@ -5,15 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_plan::Collective;
+use ringway_plan::{Collective, Rank};
 
 /// Written by whoever runs operations, with plain stores; read by the control thread at each heartbeat.
 ///
 /// A reader may see the operation of one moment with the step of the next: it is for people to read.
 #[derive(Debug, Default)]
 pub struct Activity {
+    /// Of a message: the other rank.
     group: AtomicU64,
-    /// Bits 8..40: number in the group; 0..8: collective; 0 is idle.
+    /// Bits 8..40: number in the group; 0..8: what it is; 0 is idle.
     operation: AtomicU64,
     /// Bits 48..64: lane; 32..48: step; 0..32: chunk; valid while an operation is.
     step: AtomicU64,
@@ -28,10 +29,21 @@ pub(super) struct Snapshot {
 }
 
 impl Activity {
-    /// An operation begins: the `number`-th of `group` (0 is the world).
+    /// An operation begins: number `call` of `group` (0 is the world), from 0.
     #[inline]
-    pub fn begin(&self, collective: Collective, group: u64, number: u32) {
-        let word = u64::from(number) << 8 | u64::from(code(collective));
+    pub fn begin(&self, collective: Collective, group: u64, call: u64) {
+        self.note(code(collective), group, call);
+    }
+
+    /// A message begins: number `call` to or from `peer` under its tag, from 0.
+    #[inline]
+    pub fn begin_message(&self, direction: Direction, peer: Rank, call: u64) {
+        self.note(direction as u8, peer as u64, call);
+    }
+
+    #[inline]
+    fn note(&self, code: u8, group: u64, call: u64) {
+        let word = (call & 0xffff_ffff) << 8 | u64::from(code);
         self.step.store(0, Ordering::Relaxed);
         self.group.store(group, Ordering::Relaxed);
         self.operation.store(word, Ordering::Relaxed);
@@ -57,6 +69,15 @@ impl Activity {
             step: self.step.load(Ordering::Relaxed),
         }
     }
+}
+
+/// Which end of a message a rank is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// It sends.
+    Send = 10,
+    /// It receives.
+    Recv = 11,
 }
 
 /// What a rank was last seen doing, and for how long.
@@ -108,13 +129,22 @@ const fn code(collective: Collective) -> u8 {
 }
 
 impl Snapshot {
-    /// `all_reduce (operation 17 of the world)`; empty while idle, or if the number is of no collective.
+    /// `all_reduce (operation 17 of the world)`, `send to rank 2 (message 0 under its tag)`; empty while idle, or if the
+    /// number is of nothing.
     pub(super) fn operation_text(self) -> String {
         let wanted = (self.operation & 0xff) as u8;
+        let number = self.operation >> 8 & 0xffff_ffff;
+        for (direction, text) in [(Direction::Send, "send to"), (Direction::Recv, "recv from")] {
+            if direction as u8 == wanted {
+                return format!(
+                    "{text} rank {} (message {number} under its tag)",
+                    self.group
+                );
+            }
+        }
         let Some(collective) = Collective::all(0).into_iter().find(|&c| code(c) == wanted) else {
             return String::new();
         };
-        let number = self.operation >> 8 & 0xffff_ffff;
         let group = match self.group {
             0 => "the world".to_owned(),
             group => format!("group {group:x}"),

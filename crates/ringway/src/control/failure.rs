@@ -16,11 +16,12 @@ pub struct Failure {
     pub pid: u32,
     /// How it failed.
     pub cause: Cause,
-    /// What it was doing at its last sign of life: `all_reduce (operation 17)`; empty if nothing.
+    /// What the rank of [`Cause::heard`] was doing at its last sign of life: `all_reduce (operation 17)`; empty if that
+    /// is not known.
     pub operation: String,
-    /// How far it was: `lane 0, step 3`; empty if not known.
+    /// How far that one was: `lane 0, step 3`; empty if not known.
     pub step: String,
-    /// How long it had been doing that.
+    /// How long that one had been doing that.
     pub since: Duration,
 }
 
@@ -71,6 +72,17 @@ pub enum Cause {
     Timeout {
         /// The time that it had.
         limit: Duration,
+        /// The operation, in the rank's own words.
+        operation: String,
+        /// Whom it waited for, if it knows.
+        awaited: Option<Rank>,
+        /// What sets the limit: `RINGWAY_TIMEOUT`, say.
+        set_by: String,
+    },
+    /// It cannot go on, for a reason of its own: memory, a call that its operating system refused.
+    Unable {
+        /// The reason, and what to do.
+        detail: String,
     },
     /// It said that it is there, and never joined the control plane; or, of rank 0, never said who has.
     Unconnected {
@@ -108,11 +120,31 @@ impl fmt::Display for Failure {
                     write!(f, " (its process is {state})")?;
                 }
             }
-            Cause::Timeout { limit } => write!(f, "did not end an operation within {limit:.0?}")?,
+            Cause::Timeout {
+                limit,
+                operation,
+                awaited,
+                ..
+            } => {
+                write!(f, "did not end {operation} within {limit:.1?}")?;
+                if let Some(peer) = awaited {
+                    write!(f, ", waiting for rank {peer}")?;
+                }
+            }
+            Cause::Unable { detail } => write!(f, "cannot go on: {detail}")?,
             Cause::Unconnected { limit } => write!(f, "did not connect within {limit:.0?}")?,
         }
-        if !self.operation.is_empty() {
-            write!(f, "; it was in {}", self.operation)?;
+        if let Some(heard) = self
+            .cause
+            .heard(*rank)
+            .filter(|_| !self.operation.is_empty())
+        {
+            if heard == *rank {
+                f.write_str("; it was last heard in ")?;
+            } else {
+                write!(f, "; rank {heard} was last heard in ")?;
+            }
+            f.write_str(&self.operation)?;
             if !self.step.is_empty() {
                 write!(f, ", {}", self.step)?;
             }
@@ -120,14 +152,25 @@ impl fmt::Display for Failure {
                 write!(f, ", for {:.1?}", self.since)?;
             }
         }
-        write!(f, ". {}", self.cause.remedy())
+        f.write_str(". ")?;
+        self.cause.write_remedy(f)
     }
 }
 
 impl Cause {
-    /// The likely reason, and what to do.
-    const fn remedy(&self) -> &'static str {
+    /// Whose last sign of life is of interest when `rank` fails so: its own, unless it has said itself what it was in;
+    /// then that of the rank that it waited for.
+    pub const fn heard(&self, rank: Rank) -> Option<Rank> {
         match self {
+            Self::Mismatch { .. } | Self::Unable { .. } => None,
+            Self::Timeout { awaited, .. } => *awaited,
+            _ => Some(rank),
+        }
+    }
+
+    /// The likely reason, and what to do.
+    fn write_remedy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Aborted { .. } => "The reason is its own: see its log",
             Self::Crashed => {
                 "Likely it ended with an error or was killed (out of memory, kill -9, its scheduler's limit): see its \
@@ -142,8 +185,8 @@ impl Cause {
                  see both hosts' `ip -s link` and the switch's log"
             }
             Self::Mismatch { .. } => {
-                "All ranks of a group must make the same calls in the same order: compare what the two do before \
-                 this call"
+                "All ranks of a group must make the same calls in the same order, and a recv needs memory for just what \
+                 is sent: compare what the two do up to this call"
             }
             Self::Misfit { .. } => {
                 "Likely the ranks do not make the same calls with the same sizes; if they do, or their versions of \
@@ -153,14 +196,17 @@ impl Cause {
                 "Likely it is stopped (a debugger, SIGSTOP), or its host has failed, is out of memory, or is cut \
                  off; if hosts here pause for longer, raise RINGWAY_FAILURE_AFTER"
             }
-            Self::Timeout { .. } => {
-                "Likely another rank never made the call, or computes for longer: raise RINGWAY_TIMEOUT if that is \
-                 meant"
+            Self::Timeout { set_by, .. } => {
+                return write!(
+                    f,
+                    "Likely another rank never made the call, or computes for longer: if that is meant, raise {set_by}"
+                );
             }
+            Self::Unable { .. } => "That is of its own making, and no fault of the network's",
             Self::Unconnected { .. } => {
                 "Likely it hangs or is starved while it starts, or a firewall lets its host reach the rendezvous but \
                  not rank 0's port: see its log, and RINGWAY_CONNECT_TIMEOUT, RINGWAY_PORT"
             }
-        }
+        })
     }
 }

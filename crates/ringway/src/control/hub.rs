@@ -34,6 +34,8 @@ pub(super) struct Hub {
     next_ping: Instant,
     /// When all must be connected; none once they are.
     connect_by: Option<Instant>,
+    /// When all must have joined in full; none before this rank has, and once all have.
+    join_by: Option<Instant>,
     doubt: Option<Doubt>,
     failed: bool,
     /// When this rank is gone at the latest, if it leaves.
@@ -57,6 +59,8 @@ struct Peer {
     lateness: Lateness,
     /// More silence that is allowed it, because this thread did not have its turn.
     excused: Duration,
+    /// It has joined the job in full.
+    joined: bool,
     /// Pings without an answer, the oldest first.
     pings: VecDeque<(u32, Instant)>,
     watch: Watch,
@@ -81,6 +85,7 @@ impl Hub {
             heard: now,
             lateness: Lateness::default(),
             excused: Duration::ZERO,
+            joined: false,
             pings: VecDeque::new(),
             watch: Watch::new(now),
         };
@@ -92,6 +97,7 @@ impl Hub {
             number: 0,
             next_ping: now,
             connect_by: Some(now + timing.connect),
+            join_by: None,
             doubt: None,
             failed: false,
             leave_by: None,
@@ -109,6 +115,26 @@ impl Hub {
             self.tell_all(&Message::Ready);
             self.news.push_back(News::Ready);
         }
+    }
+
+    /// Whether all have joined, as far as that is waited for; a rank that leaves first never will.
+    fn judge_joining(&mut self, now: Instant) {
+        let Some(by) = self.join_by else {
+            return;
+        };
+        let limit = self.timing.connect;
+        let mut missing = (0..self.peers.len()).filter(|&rank| !self.peers[rank].joined);
+        let first = missing.clone().next();
+        let gone = missing.find(|&rank| self.peers[rank].state == State::Left);
+        match (first, gone) {
+            (None, _) => self.news.push_back(News::Complete),
+            (_, Some(rank)) => self.decide(rank, Cause::Left, now),
+            (Some(rank), None) if by <= now => {
+                self.decide(rank, Cause::Unconnected { limit }, now);
+            }
+            (Some(_), None) => return,
+        }
+        self.join_by = None;
     }
 
     fn connected(&self) -> impl Iterator<Item = Rank> + use<> {
@@ -132,13 +158,13 @@ impl Hub {
         }
         self.failed = true;
         self.doubt = None;
-        if rank == 0 {
-            self.own.look(self.shared.activity.snapshot(), now);
-        }
-        let watch = if rank == 0 {
-            &self.own
-        } else {
-            &self.peers[rank].watch
+        let watch = match cause.heard(rank) {
+            None => None,
+            Some(0) => {
+                self.own.look(self.shared.activity.snapshot(), now);
+                Some(&self.own)
+            }
+            Some(heard) => self.peers.get(heard).map(|peer| &peer.watch),
         };
         let failure = self.shared.describe(rank, cause, watch);
         self.tell_all(&Message::Failed(failure.clone()));
@@ -257,10 +283,16 @@ impl Machine for Hub {
                 peer.heard = now;
                 self.judge_report(from, rank, cause, now);
             }
+            Message::Joined => {
+                peer.heard = now;
+                peer.joined = true;
+                self.judge_joining(now);
+            }
             Message::Leaving if peer.state == State::Connected => {
                 // The leaver too: it waits for this, so that its word is not lost with its socket.
                 self.note_left(from);
                 self.peers[from].state = State::Left;
+                self.judge_joining(now);
             }
             // Nothing else is said to rank 0.
             _ => tracing::debug!(from, ?message, "unexpected control message"),
@@ -284,6 +316,12 @@ impl Machine for Hub {
 
     fn handle_report(&mut self, rank: Rank, cause: Cause, now: Instant) {
         self.judge_report(0, rank, cause, now);
+    }
+
+    fn handle_joined(&mut self, now: Instant) {
+        self.peers[0].joined = true;
+        self.join_by = Some(now + self.timing.connect);
+        self.judge_joining(now);
     }
 
     fn handle_leave(&mut self, now: Instant, patience: Duration) {
@@ -313,6 +351,7 @@ impl Machine for Hub {
                 self.decide(rank, Cause::Unconnected { limit }, now);
             }
         }
+        self.judge_joining(now);
         if !self.failed {
             self.judge_silence(now);
         }
@@ -330,6 +369,7 @@ impl Machine for Hub {
             silent,
             doubt,
             self.connect_by,
+            self.join_by,
             self.leave_by,
         ]
         .into_iter()

@@ -17,6 +17,8 @@ pub(super) trait Machine: Send {
     fn handle_closed(&mut self, rank: Rank, now: Instant);
     /// This process says that a rank has failed.
     fn handle_report(&mut self, rank: Rank, cause: Cause, now: Instant);
+    /// This process has joined the job in full: it needs nothing more of the others for that.
+    fn handle_joined(&mut self, now: Instant);
     /// This process leaves, within `patience`.
     fn handle_leave(&mut self, now: Instant, patience: Duration);
     /// It is now so late. Everything that has come before must have been handled.
@@ -34,6 +36,8 @@ pub(super) trait Machine: Send {
 /// What the process is to know.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
+    /// All ranks have joined the job in full.
+    Complete,
     /// The job has failed, and so.
     Failed(Failure),
     /// This rank has left in good order.

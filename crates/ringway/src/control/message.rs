@@ -22,6 +22,8 @@ const MOST_TEXT: usize = 3 << 10;
 pub(super) enum Message {
     /// From rank 0: the job has failed, and so.
     Failed(Failure),
+    /// To rank 0: I have joined the job in full.
+    Joined,
     /// From rank 0: this rank has left in good order.
     Left(Rank),
     /// To rank 0: I leave.
@@ -77,6 +79,7 @@ impl Message {
                 write_cause(&mut body, cause);
                 7
             }
+            Self::Joined => 8,
         };
         let mut bytes = body.bytes;
         let len = u32::try_from(bytes.len() - HEADER).unwrap_or(u32::MAX);
@@ -124,6 +127,7 @@ impl Message {
                 rank: body.number()?,
                 cause: read_cause(&mut body)?,
             },
+            8 => Self::Joined,
             _ => return Err(Malformed::Wrong("a message of an unknown kind")),
         };
         body.end()?;
@@ -192,9 +196,22 @@ fn write_cause(body: &mut Writer, cause: &Cause) {
             write_duration(body, *silence);
             body.text(state, MOST_TEXT);
         }
-        Cause::Timeout { limit } => {
+        Cause::Timeout {
+            limit,
+            operation,
+            awaited,
+            set_by,
+        } => {
             body.u8(7);
             write_duration(body, *limit);
+            body.text(operation, MOST_TEXT);
+            body.u8(awaited.is_some().into());
+            body.number(awaited.unwrap_or_default());
+            body.text(set_by, MOST_TEXT);
+        }
+        Cause::Unable { detail } => {
+            body.u8(10);
+            body.text(detail, MOST_TEXT);
         }
         Cause::Unconnected { limit } => {
             body.u8(8);
@@ -225,12 +242,21 @@ fn read_cause(body: &mut Reader<'_>) -> Result<Cause, Malformed> {
         },
         7 => Cause::Timeout {
             limit: read_duration(body)?,
+            operation: body.text(MOST_TEXT)?,
+            awaited: {
+                let known = body.u8()? > 0;
+                Some(body.number()?).filter(|_| known)
+            },
+            set_by: body.text(MOST_TEXT)?,
         },
         8 => Cause::Unconnected {
             limit: read_duration(body)?,
         },
         9 => Cause::Misfit {
             peer: body.number()?,
+            detail: body.text(MOST_TEXT)?,
+        },
+        10 => Cause::Unable {
             detail: body.text(MOST_TEXT)?,
         },
         _ => return Err(Malformed::Wrong("a cause of an unknown kind")),
@@ -276,7 +302,15 @@ mod tests {
                 found
             }),
             (time(), text).prop_map(|(silence, state)| Cause::Silent { silence, state }),
-            time().prop_map(|limit| Cause::Timeout { limit }),
+            (time(), text, proptest::option::of(0_usize..99), text).prop_map(
+                |(limit, operation, awaited, set_by)| Cause::Timeout {
+                    limit,
+                    operation,
+                    awaited,
+                    set_by,
+                }
+            ),
+            text.prop_map(|detail| Cause::Unable { detail }),
             time().prop_map(|limit| Cause::Unconnected { limit }),
         ]
     }
@@ -306,6 +340,7 @@ mod tests {
                 since: Duration::ZERO,
             }),
             Just(Message::Ready),
+            Just(Message::Joined),
             (0_usize..99, causes()).prop_map(|(rank, cause)| Message::Report { rank, cause }),
         ]
     }

@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use activity::Activity;
+pub use activity::{Activity, Direction};
 pub use error::ControlError;
 pub use failure::{Cause, Failure};
 use hub::Hub;
@@ -52,6 +52,8 @@ const FAREWELL: Duration = Duration::from_millis(200);
 pub struct Control {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// How long all may take to connect, and to join.
+    connect: Duration,
 }
 
 impl Control {
@@ -79,6 +81,7 @@ impl Control {
             return Ok(Self {
                 shared,
                 thread: None,
+                connect: timing.connect,
             });
         }
 
@@ -110,6 +113,7 @@ impl Control {
         let control = Self {
             shared,
             thread: Some(thread),
+            connect: timing.connect,
         };
 
         // Rank 0's thread keeps the deadline and names who is missing, the others' wait a little longer for its word,
@@ -122,6 +126,27 @@ impl Control {
                 limit: timing.connect,
             };
             Arc::new(control.shared.describe_alone(0, cause))
+        });
+        Err(ControlError::Failed(failure))
+    }
+
+    /// Says that this rank has joined the job in full. On rank 0 it returns when all ranks have said so: others may
+    /// need what rank 0's process serves, a store say, until then.
+    ///
+    /// # Errors
+    /// A rank failed, left, or did not say so within the setting `connect_timeout`.
+    pub fn joined(&self) -> Result<(), ControlError> {
+        if self.thread.is_none() {
+            return Ok(());
+        }
+        self.shared.command(Command::Joined);
+        let deadline = Instant::now() + self.connect + 2 * AGREEMENT;
+        if self.shared.wait_complete(deadline) {
+            return Ok(());
+        }
+        let failure = self.failure().unwrap_or_else(|| {
+            let limit = self.connect;
+            self.report(self.shared.rank, Cause::Unconnected { limit })
         });
         Err(ControlError::Failed(failure))
     }

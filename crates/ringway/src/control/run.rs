@@ -109,6 +109,7 @@ impl Thread {
             COMMANDS => {
                 for command in self.shared.take_commands() {
                     match command {
+                        Command::Joined => self.machine.handle_joined(now),
                         Command::Leave { patience } => self.machine.handle_leave(now, patience),
                         Command::Report { rank, cause } => {
                             self.machine.handle_report(rank, cause, now);

@@ -35,11 +35,14 @@ pub(super) struct Shared {
 struct Desk {
     commands: Vec<Command>,
     ready: bool,
+    /// All ranks have joined in full, as far as this one waits for that.
+    complete: bool,
     ended: bool,
 }
 
 /// From a caller to the control thread.
 pub(super) enum Command {
+    Joined,
     Leave { patience: Duration },
     Report { rank: Rank, cause: Cause },
 }
@@ -76,15 +79,17 @@ impl Shared {
             .is_some_and(|left| left.load(Ordering::Acquire))
     }
 
-    /// A failure with all that is known of the rank.
-    pub(super) fn describe(&self, rank: Rank, cause: Cause, watch: &Watch) -> Failure {
+    /// A failure with all that is known of the rank, and what was seen of the one that [`Cause::heard`] names.
+    pub(super) fn describe(&self, rank: Rank, cause: Cause, watch: Option<&Watch>) -> Failure {
         let member = &self.members[rank];
-        let operation = watch.snapshot.operation_text();
-        let step = if operation.is_empty() {
-            String::new()
-        } else {
-            watch.snapshot.step_text()
-        };
+        let mut operation = watch.map_or_else(String::new, |w| w.snapshot.operation_text());
+        let mut step = String::new();
+        match watch {
+            Some(watch) if !operation.is_empty() => step = watch.snapshot.step_text(),
+            // Of a rank that others wait for, that it is in none says most.
+            Some(_) if cause.heard(rank) != Some(rank) => operation += "no operation",
+            _ => {}
+        }
         Failure {
             rank,
             host: member.host.clone(),
@@ -92,7 +97,7 @@ impl Shared {
             cause,
             operation,
             step,
-            since: watch.since,
+            since: watch.map_or(Duration::ZERO, |watch| watch.since),
         }
     }
 
@@ -100,10 +105,9 @@ impl Shared {
     pub(super) fn describe_alone(&self, rank: Rank, cause: Cause) -> Failure {
         let now = Instant::now();
         let mut watch = Watch::new(now);
-        if rank == self.rank {
-            watch.look(self.activity.snapshot(), now);
-        }
-        self.describe(rank, cause, &watch)
+        watch.look(self.activity.snapshot(), now);
+        let is_own = cause.heard(rank) == Some(self.rank);
+        self.describe(rank, cause, is_own.then_some(&watch))
     }
 
     /// Makes this the failure, unless there is one already; returns the one that holds.
@@ -124,6 +128,10 @@ impl Shared {
                     left.store(true, Ordering::Release);
                 }
                 self.announce();
+            }
+            News::Complete => {
+                self.desk().complete = true;
+                self.changed.notify_all();
             }
             News::Ready => {
                 self.desk().ready = true;
@@ -183,6 +191,11 @@ impl Shared {
     /// Waits, until `deadline`, for all ranks to be connected, or a failure.
     pub(super) fn wait_ready(&self, deadline: Instant) -> bool {
         self.wait(deadline, |desk| desk.ready)
+    }
+
+    /// Waits, until `deadline`, for all ranks to have joined in full, or a failure.
+    pub(super) fn wait_complete(&self, deadline: Instant) -> bool {
+        self.wait(deadline, |desk| desk.complete)
     }
 
     /// Waits, until `deadline`, for a failure.

@@ -66,7 +66,7 @@ impl Spoke {
     fn give_up_hub(&mut self, cause: Cause) {
         if self.hub == State::Here {
             // What rank 0 did it told nobody.
-            let failure = self.shared.describe(0, cause, &Watch::new(self.heard));
+            let failure = self.shared.describe(0, cause, None);
             self.news.push_back(News::Failed(failure));
         }
         self.hub = State::Over;
@@ -151,14 +151,20 @@ impl Machine for Spoke {
         self.finished = self.leave_by.is_some();
     }
 
-    fn handle_report(&mut self, rank: Rank, cause: Cause, now: Instant) {
+    fn handle_report(&mut self, rank: Rank, cause: Cause, _now: Instant) {
         if self.hub == State::Over {
-            let failure = self.shared.describe(rank, cause, &Watch::new(now));
+            let failure = self.shared.describe(rank, cause, None);
             self.news.push_back(News::Failed(failure));
         } else {
             self.messages
                 .push_back((0, Message::Report { rank, cause }));
         }
+    }
+
+    fn handle_joined(&mut self, _now: Instant) {
+        self.messages.push_back((0, Message::Joined));
+        // Rank 0 waits for the others; they need not.
+        self.news.push_back(News::Complete);
     }
 
     fn handle_leave(&mut self, now: Instant, patience: Duration) {

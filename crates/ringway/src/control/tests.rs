@@ -40,6 +40,7 @@ struct Node {
     failure: Option<(Failure, Instant)>,
     left: Vec<Rank>,
     ready: bool,
+    complete: bool,
 }
 
 struct Net {
@@ -79,6 +80,7 @@ impl Net {
                 failure: None,
                 left,
                 ready: false,
+                complete: false,
             }
         };
         let nodes = (0..size).map(node).collect();
@@ -147,6 +149,7 @@ impl Net {
                         node.failure.get_or_insert((failure, self.now));
                     }
                     News::Left(rank) => node.left.push(rank),
+                    News::Complete => node.complete = true,
                     News::Ready => node.ready = true,
                 }
             }
@@ -168,6 +171,11 @@ impl Net {
 
     fn stop(&mut self, rank: Rank, time: Duration) {
         self.nodes[rank].stopped_until = self.now + time;
+    }
+
+    fn join(&mut self, rank: Rank) {
+        self.nodes[rank].machine.handle_joined(self.now);
+        self.collect();
     }
 
     fn report(&mut self, reporter: Rank, rank: Rank, cause: Cause) {
@@ -214,6 +222,60 @@ fn nothing_fails_where_nothing_is_wrong() {
     net.run(Duration::from_secs(20));
     assert!(net.quiet());
     assert!(net.nodes.iter().all(|node| node.ready));
+}
+
+#[test]
+fn rank_0_has_joined_when_all_have_and_the_others_before() {
+    let mut net = Net::new(3);
+    net.join(0);
+    net.join(2);
+    net.run(Duration::from_secs(30));
+    assert!(net.quiet());
+    assert_eq!([0, 2].map(|rank| net.nodes[rank].complete), [false, true]);
+    net.join(1);
+    net.run(Duration::from_millis(10));
+    assert!(net.nodes[0].complete);
+    net.run(Duration::from_secs(60));
+    assert!(net.quiet());
+}
+
+#[test]
+fn a_rank_that_leaves_or_hangs_before_it_has_joined_is_named() {
+    for leaves in [true, false] {
+        let mut net = Net::new(3);
+        net.join(0);
+        net.join(1);
+        if leaves {
+            let now = net.now;
+            net.nodes[2]
+                .machine
+                .handle_leave(now, Duration::from_secs(1));
+            net.collect();
+            net.run(Duration::from_millis(10));
+            assert!(matches!(
+                net.nodes[0].failure,
+                Some((
+                    Failure {
+                        rank: 2,
+                        cause: Cause::Left,
+                        ..
+                    },
+                    _
+                ))
+            ));
+        } else {
+            net.run(TIMING.connect - Duration::from_secs(1));
+            assert!(net.quiet());
+            net.run(Duration::from_secs(2));
+            let (failure, _) = net.agreed().expect("known when the time is over");
+            assert_eq!(failure.rank, 2);
+            assert!(
+                matches!(failure.cause, Cause::Unconnected { .. }),
+                "{failure}"
+            );
+        }
+        assert!(!net.nodes[0].complete);
+    }
 }
 
 #[test]

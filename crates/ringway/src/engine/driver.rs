@@ -12,7 +12,11 @@ pub(crate) enum Trouble {
     /// A connection is lost.
     Lost(LinkError),
     /// Another rank runs something else as this operation.
-    Mismatch { peer: Rank, task: Arc<Task> },
+    Mismatch {
+        peer: Rank,
+        task: Arc<Task>,
+        theirs: u32,
+    },
 }
 
 /// An operation that has come through, with the executor to use again.
@@ -83,9 +87,9 @@ impl Driver {
         let at = self.ops.iter().position(|op| op.is_for(group, number));
         match (event, at) {
             (Event::Lost { error, .. }, _) => self.trouble(error),
-            (Event::Mismatch { peer, .. }, Some(at)) => {
+            (Event::Mismatch { peer, theirs, .. }, Some(at)) => {
                 let task = self.ops[at].task.clone();
-                self.troubles.push(Trouble::Mismatch { peer, task });
+                self.troubles.push(Trouble::Mismatch { peer, task, theirs });
             }
             (Event::Sent { peer, key }, Some(at)) => {
                 self.ops[at].sent(peer, key);

@@ -1,11 +1,18 @@
 //! What the engine does when an operation cannot end: it tells the control plane, and the caller by name.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ringway_link::LinkError;
+use ringway_plan::Rank;
 
-use super::{Driver, Engine, Task, driver::Trouble, lock};
-use crate::{Descriptor, Error, control::Cause};
+use super::{Driver, Engine, Label, Limit, Task, driver::Trouble, lock};
+use crate::{
+    Descriptor, Error, Form,
+    control::{Cause, Failure},
+};
 
 /// How long what a rank sent before it left may take to arrive.
 pub(super) const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -22,22 +29,16 @@ impl Engine {
             (None, Some((peer, _))) if self.control.has_left(*peer) => {
                 self.control.report(*peer, Cause::Left)
             }
-            (None, _) => {
-                let limit = task.deadline.saturating_duration_since(task.begun);
-                self.control
-                    .report(self.world.rank, Cause::Timeout { limit })
+            (None, waiting) => {
+                let awaited = waiting.as_ref().map(|(peer, _)| *peer);
+                let label = task.label(self.world.rank);
+                self.report_timeout(&label, &task.limit, task.limit.time, awaited)
             }
         };
         let mut context = format!(
-            " [rank {} was in {} (operation {}{})",
+            " [rank {} was in {}",
             self.world.rank,
-            task.descriptor,
-            task.number,
-            if task.group == 0 {
-                String::new()
-            } else {
-                format!(" of group {:x}", task.group)
-            }
+            task.label(self.world.rank)
         );
         if let Some((peer, pending)) = waiting {
             let member = &self.world.members[peer];
@@ -50,34 +51,68 @@ impl Engine {
         task.finish(Err(Error::Failed { failure, context }));
     }
 
+    /// Tells all ranks that an operation of this rank's has not ended in `time`.
+    pub(super) fn report_timeout(
+        &self,
+        label: &Label<'_>,
+        limit: &Limit,
+        time: Duration,
+        awaited: Option<Rank>,
+    ) -> Arc<Failure> {
+        let cause = Cause::Timeout {
+            limit: time,
+            operation: label.to_string(),
+            awaited,
+            set_by: limit.set_by(&self.settings),
+        };
+        self.control.report(self.world.rank, cause)
+    }
+
     /// Tells all ranks of a trouble that concerns this rank and another.
     pub(super) fn report(&self, trouble: Trouble) {
         match trouble {
             Trouble::Lost(error) => {
-                let peer = error.peer();
-                let cause = match &error {
-                    LinkError::Left { .. } => Cause::Left,
-                    LinkError::Length { .. } | LinkError::Protocol { .. } => Cause::Misfit {
-                        peer: self.world.rank,
-                        detail: error.to_string(),
-                    },
-                    _ => Cause::LinkLost {
-                        peer: self.world.rank,
-                        detail: error.to_string(),
-                    },
+                let (peer, me, detail) = (error.peer(), self.world.rank, error.to_string());
+                let (rank, cause) = match &error {
+                    LinkError::Left { .. } => (peer, Cause::Left),
+                    LinkError::Length { .. } | LinkError::Protocol { .. } => {
+                        (peer, Cause::Misfit { peer: me, detail })
+                    }
+                    LinkError::MemoryLimit { .. }
+                    | LinkError::Misuse { .. }
+                    | LinkError::System { .. } => (me, Cause::Unable { detail }),
+                    _ => (peer, Cause::LinkLost { peer: me, detail }),
                 };
-                tracing::warn!(%error, "lost a connection");
-                self.control.report(peer, cause);
+                tracing::warn!(%error, "messages between two ranks have come to an end");
+                self.control.report(rank, cause);
             }
-            Trouble::Mismatch { peer, task } => {
-                self.tell_descriptor(&task.descriptor, task.group, task.number);
-                let found = self
-                    .ask_descriptor(peer, task.group, task.number)
-                    .map_or_else(
-                        || "another operation".to_owned(),
-                        |theirs| theirs.to_string(),
+            Trouble::Mismatch { peer, task, theirs } => {
+                let label = Label {
+                    call: None,
+                    ..task.label(self.world.rank)
+                };
+                let (expected, found) = if task.descriptor.form == Form::Pair {
+                    let found = Descriptor::of_message(theirs).map_or_else(
+                        || "a message of another size or type".to_owned(),
+                        |theirs| {
+                            let theirs = Label {
+                                descriptor: &theirs,
+                                ..label.of(peer)
+                            };
+                            theirs.to_string()
+                        },
                     );
-                let expected = task.descriptor.to_string();
+                    (label.to_string(), found)
+                } else {
+                    self.tell_descriptor(&task.descriptor, task.group, task.number);
+                    let found = self
+                        .ask_descriptor(peer, task.group, task.number)
+                        .map_or_else(
+                            || "another operation".to_owned(),
+                            |theirs| theirs.to_string(),
+                        );
+                    (task.descriptor.to_string(), found)
+                };
                 let other = self.world.rank;
                 self.control.report(
                     peer,

@@ -9,19 +9,16 @@ use std::{
 use ringway_link::shm::mapped::{MappedCall, MappedError, MappedGroup, MappedOp, Progress};
 use ringway_plan::Rank;
 
-use super::{Engine, Task, after, failure::LAST_WORDS, lock, try_lock};
+use super::{Engine, Label, Limit, Task, after, failure::LAST_WORDS, lock, try_lock};
 use crate::{Descriptor, Error, control::Cause, group::Group};
 
 /// The operation of an asynchronous task: the worker steps it, or whoever waits runs it.
-pub(crate) struct MappedTask {
-    members: Arc<[Rank]>,
-    op: Mutex<Option<MappedOp>>,
-}
+pub(crate) struct MappedTask(Mutex<Option<MappedOp>>);
 
 impl MappedTask {
     /// Steps the operation, unless it has ended or another thread has it in hand.
     pub(super) fn try_step(&self, task: &Task, engine: &Engine) -> Progress {
-        let Some(mut slot) = try_lock(&self.op) else {
+        let Some(mut slot) = try_lock(&self.0) else {
             return Progress::Done;
         };
         let Some(op) = slot.as_mut() else {
@@ -38,11 +35,7 @@ impl MappedTask {
             Err(error) => {
                 *slot = None;
                 drop(slot);
-                task.finish(Err(engine.mapped_error(
-                    &task.descriptor,
-                    &self.members,
-                    error,
-                )));
+                task.finish(Err(engine.task_error(task, error)));
                 Progress::Done
             }
         }
@@ -50,19 +43,15 @@ impl MappedTask {
 
     /// Asks to be woken when the operation may move; false if it may already.
     pub(super) fn arm(&self) -> bool {
-        try_lock(&self.op).is_some_and(|slot| slot.as_ref().is_none_or(MappedOp::arm))
+        try_lock(&self.0).is_some_and(|slot| slot.as_ref().is_none_or(MappedOp::arm))
     }
 
     /// Gives the operation up.
     pub(super) fn fail(&self, task: &Task, engine: &Engine) {
-        if let Some(op) = lock(&self.op).take() {
+        if let Some(op) = lock(&self.0).take() {
             let error = op.timeout(task.begun.elapsed());
             drop(op);
-            task.finish(Err(engine.mapped_error(
-                &task.descriptor,
-                &self.members,
-                error,
-            )));
+            task.finish(Err(engine.task_error(task, error)));
         }
     }
 }
@@ -76,25 +65,29 @@ impl Engine {
         mapped: &MappedGroup,
         call: &MappedCall,
         descriptor: &Descriptor,
+        limit: Limit,
     ) -> Result<Option<MappedOp>, Error> {
         self.usable()?;
-        mapped
-            .begin(call)
-            .map_err(|error| self.mapped_error(descriptor, &group.members, error))
+        mapped.begin(call).map_err(|error| {
+            self.mapped_error(
+                &self.label(descriptor, group.id, &group.members),
+                &limit,
+                error,
+            )
+        })
     }
 
     /// Runs an operation on this thread, until it is done or `stop` says so: then it is given back.
     pub(crate) fn drive_mapped(
         &self,
         mut op: MappedOp,
-        descriptor: &Descriptor,
-        group: u64,
-        members: &[Rank],
-        timeout: Duration,
+        label: &Label<'_>,
+        limit: Limit,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<MappedOp>, Error> {
         let activity = self.control.activity();
-        activity.begin(descriptor.collective, group, op.number() as u32);
+        activity.begin(label.descriptor.collective, label.group, op.number() - 1);
+        let members = label.members;
         let left_since: Cell<Option<Instant>> = Cell::new(None);
         let stopped = Cell::new(false);
         let interrupt = || {
@@ -114,12 +107,12 @@ impl Engine {
             left_since.set(Some(since));
             now - since > LAST_WORDS
         };
-        let result = op.run(after(Instant::now(), timeout), &interrupt);
+        let result = op.run(after(Instant::now(), limit.time), &interrupt);
         activity.end();
         match result {
             Ok(()) => Ok(None),
             Err(MappedError::Interrupted { .. }) if stopped.get() => Ok(Some(op)),
-            Err(error) => Err(self.mapped_error(descriptor, members, error)),
+            Err(error) => Err(self.mapped_error(label, &limit, error)),
         }
     }
 
@@ -130,19 +123,21 @@ impl Engine {
         mapped: &MappedGroup,
         call: MappedCall,
         descriptor: &Descriptor,
+        limit: Limit,
     ) -> Result<MappedOp, Error> {
         self.usable()?;
-        mapped
-            .start(call)
-            .map_err(|e| self.mapped_error(descriptor, &group.members, e))
+        mapped.start(call).map_err(|error| {
+            self.mapped_error(
+                &self.label(descriptor, group.id, &group.members),
+                &limit,
+                error,
+            )
+        })
     }
 
     /// Has the worker drive an operation until somebody waits for it.
-    pub(crate) fn drive_behind(self: &Arc<Self>, group: &Group, op: MappedOp, task: &Arc<Task>) {
-        let mapped = task.set_mapped(MappedTask {
-            members: group.members.clone(),
-            op: Mutex::new(Some(op)),
-        });
+    pub(crate) fn drive_behind(self: &Arc<Self>, op: MappedOp, task: &Arc<Task>) {
+        let mapped = task.set_mapped(MappedTask(Mutex::new(Some(op))));
         // What can be done at once is, so that peers need not wait for the worker.
         mapped.try_step(task, self);
         if !task.is_done() {
@@ -158,7 +153,7 @@ impl Engine {
         mapped: &MappedTask,
         stop: &dyn Fn() -> bool,
     ) -> bool {
-        let Some(mut slot) = try_lock(&mapped.op) else {
+        let Some(mut slot) = try_lock(&mapped.0) else {
             return false;
         };
         let op = slot.take();
@@ -169,17 +164,14 @@ impl Engine {
             return true;
         };
         let left = task.deadline.saturating_duration_since(Instant::now());
-        match self.drive_mapped(
-            op,
-            &task.descriptor,
-            task.group,
-            &mapped.members,
-            left,
-            stop,
-        ) {
+        let limit = Limit {
+            time: left,
+            ..task.limit
+        };
+        match self.drive_mapped(op, &task.label(self.world.rank), limit, stop) {
             Ok(None) => task.finish(Ok(())),
             Ok(unfinished) => {
-                *lock(&mapped.op) = unfinished;
+                *lock(&mapped.0) = unfinished;
                 self.wake();
             }
             Err(error) => task.finish(Err(error)),
@@ -187,11 +179,41 @@ impl Engine {
         true
     }
 
+    /// The name of an operation whose number is not known yet.
+    pub(crate) fn label<'a>(
+        &self,
+        descriptor: &'a Descriptor,
+        group: u64,
+        members: &'a [Rank],
+    ) -> Label<'a> {
+        Label {
+            descriptor,
+            group,
+            members,
+            me: self.world.rank,
+            call: None,
+        }
+    }
+
+    fn task_error(&self, task: &Task, error: MappedError) -> Error {
+        self.mapped_error(&task.label(self.world.rank), &task.limit, error)
+    }
+
     /// What an error in mapped memory means for the job; all ranks are told.
-    fn mapped_error(&self, descriptor: &Descriptor, members: &[Rank], error: MappedError) -> Error {
-        let me = self.world.rank;
-        let told = |text: String| format!(" [rank {me} was in {descriptor}{text}]");
-        let waited_for = |member: usize, op: u64, point: u64| {
+    fn mapped_error(&self, label: &Label<'_>, limit: &Limit, error: MappedError) -> Error {
+        let (me, members) = (self.world.rank, label.members);
+        // The error knows the number of the operation even where its caller does not.
+        let label = Label {
+            call: match &error {
+                MappedError::Interrupted { op, .. } | MappedError::Timeout { op, .. } => {
+                    Some(op - 1)
+                }
+                _ => label.call,
+            },
+            ..*label
+        };
+        let told = |text: String| format!(" [rank {me} was in {label}{text}]");
+        let waited_for = |member: usize, point: u64| {
             let peer = members[member];
             let what = if point == 0 {
                 "call it".to_owned()
@@ -199,13 +221,10 @@ impl Engine {
                 format!("reach point {point} of its program")
             };
             let host = &self.world.members[peer].host;
-            format!(
-                " (operation {}), waiting for rank {peer} on host {host} to {what}",
-                op - 1
-            )
+            format!(", waiting for rank {peer} on host {host} to {what}")
         };
         match error {
-            MappedError::Interrupted { member, op, point } => {
+            MappedError::Interrupted { member, point, .. } => {
                 let left = members
                     .iter()
                     .copied()
@@ -217,22 +236,22 @@ impl Engine {
                 };
                 Error::Failed {
                     failure,
-                    context: told(waited_for(member, op, point)),
+                    context: told(waited_for(member, point)),
                 }
             }
             MappedError::Timeout {
                 member,
-                op,
                 point,
                 waited,
+                ..
             } => {
                 let failure = match self.control.failure() {
                     Some(failure) => failure,
-                    None => self.control.report(me, Cause::Timeout { limit: waited }),
+                    None => self.report_timeout(&label, limit, waited, Some(members[member])),
                 };
                 Error::Failed {
                     failure,
-                    context: told(waited_for(member, op, point)),
+                    context: told(waited_for(member, point)),
                 }
             }
             MappedError::Mismatch {
@@ -246,7 +265,7 @@ impl Engine {
                 );
                 let cause = Cause::Mismatch {
                     other: me,
-                    expected: descriptor.to_string(),
+                    expected: label.descriptor.to_string(),
                     found,
                 };
                 let failure = self.control.report(members[member], cause);

@@ -23,8 +23,6 @@ pub(crate) struct Operands {
 /// One operation of one group that runs over messages.
 pub(crate) struct MessageOp {
     pub(crate) task: Arc<Task>,
-    /// The world's rank of each member of the group.
-    members: Arc<[Rank]>,
     executor: Executor,
     operands: Operands,
     /// Kept by the process for the next operation: fresh memory costs a page fault for each page.
@@ -34,17 +32,11 @@ pub(crate) struct MessageOp {
 }
 
 impl MessageOp {
-    pub(crate) fn new(
-        task: Arc<Task>,
-        members: Arc<[Rank]>,
-        executor: Executor,
-        operands: Operands,
-    ) -> Self {
+    pub(crate) fn new(task: Arc<Task>, executor: Executor, operands: Operands) -> Self {
         let scratch = Staging::new(executor.scratch_bytes());
         let views = vec![None; executor.views()];
         Self {
             task,
-            members,
             executor,
             operands,
             scratch,
@@ -70,7 +62,7 @@ impl MessageOp {
         self.executor
             .pending()
             .into_iter()
-            .map(|p| (self.members[p.peer], p))
+            .map(|p| (self.task.members[p.peer], p))
     }
 
     fn memory(&self, place: Place) -> Memory {
@@ -165,7 +157,7 @@ impl MessageOp {
 
     /// A message has left.
     pub(crate) fn sent(&mut self, peer: Rank, key: MessageKey) {
-        let member = self.members.iter().position(|&m| m == peer);
+        let member = self.task.members.iter().position(|&m| m == peer);
         let sending = |m| self.executor.sending(m, key.lane, key.message, key.slice);
         if let Some(id) = member.and_then(sending) {
             self.executor.handle_done(id);
@@ -180,7 +172,7 @@ impl MessageOp {
         if let Some(Some(slot)) = self.views.iter_mut().find(asked) {
             slot.2 = view;
         }
-        let member = self.members.iter().position(|&m| m == peer);
+        let member = self.task.members.iter().position(|&m| m == peer);
         let receiving = |m| self.executor.receiving(m, key.lane, key.message, key.slice);
         if let Some(id) = member.and_then(receiving) {
             self.executor.handle_done(id);
@@ -205,7 +197,7 @@ impl MessageOp {
     fn address(&self, peer: Rank, lane: u16, message: u32, slice: u32) -> (Rank, MessageKey) {
         let (group, op) = (self.task.group, self.task.number);
         (
-            self.members[peer],
+            self.task.members[peer],
             MessageKey {
                 group,
                 op,

@@ -7,6 +7,7 @@
 
 mod driver;
 mod failure;
+mod label;
 mod mapped;
 mod message;
 mod plans;
@@ -31,12 +32,18 @@ use ringway_plan::{BadOverrides, Link, Machine};
 use ringway_sys::Signal;
 
 pub(crate) use driver::Driver;
+pub(crate) use label::{Label, Limit};
 pub(crate) use message::{MessageOp, Operands};
-pub(crate) use plans::{Call, Plans, Policy, Way};
+pub(crate) use plans::{Plans, Policy, Way};
 pub(crate) use task::{Task, after, lock, try_lock};
 use worker::Worker;
 
-use crate::{Error, bootstrap::World, control::Control, settings::Settings};
+use crate::{
+    Error, Form,
+    bootstrap::World,
+    control::{Control, Direction},
+    settings::Settings,
+};
 
 /// What all communicators of a process share.
 pub(crate) struct Engine {
@@ -162,14 +169,26 @@ impl Engine {
             task.finish(Err(error));
             return;
         }
-        self.control
-            .activity()
-            .begin(task.descriptor.collective, task.group, task.number);
+        self.note_call(&task);
         let mut driver = lock(&self.driver);
         driver.start(op);
         self.settle(driver);
         if !waited_for && !task.is_done() {
             self.worker.watch(self, task);
+        }
+    }
+
+    /// For the others to see what this rank is in.
+    fn note_call(&self, task: &Task) {
+        let activity = self.control.activity();
+        match (task.descriptor.form, &task.members[..]) {
+            (Form::Pair, &[from, to]) if from == self.world.rank => {
+                activity.begin_message(Direction::Send, to, task.call);
+            }
+            (Form::Pair, &[from, _]) => {
+                activity.begin_message(Direction::Recv, from, task.call);
+            }
+            _ => activity.begin(task.descriptor.collective, task.group, task.call),
         }
     }
 

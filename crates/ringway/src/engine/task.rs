@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{mapped::MappedTask, plans::Call};
+use ringway_plan::Rank;
+
+use super::{Label, Limit, mapped::MappedTask, plans::Call};
 use crate::{Descriptor, Error, group::Group};
 
 /// Shared by the caller's handle and whoever drives the operation.
@@ -18,8 +20,14 @@ pub(crate) struct Task {
     pub(crate) descriptor: Descriptor,
     /// Its group's number.
     pub(crate) group: u64,
-    /// Its number in the group.
+    /// The world's rank of each member of the group.
+    pub(crate) members: Arc<[Rank]>,
+    /// Its number among the group's operations over messages, or in mapped memory.
     pub(crate) number: u32,
+    /// Which call of the group it is, from 0.
+    pub(crate) call: u64,
+    /// How long it may take.
+    pub(crate) limit: Limit,
     /// When it was called.
     pub(crate) begun: Instant,
     /// When it must have ended.
@@ -69,19 +77,23 @@ pub(crate) fn after(moment: Instant, time: Duration) -> Instant {
 impl Task {
     pub(crate) fn new(
         descriptor: Descriptor,
-        group: u64,
+        group: &Group,
         number: u32,
-        timeout: Duration,
+        call: u64,
+        limit: Limit,
         priority: u8,
         plan: Option<(Arc<Group>, (Call, bool))>,
     ) -> Arc<Self> {
         let begun = Instant::now();
         Arc::new(Self {
             descriptor,
-            group,
+            group: group.id,
+            members: group.members.clone(),
             number,
+            call,
+            limit,
             begun,
-            deadline: after(begun, timeout),
+            deadline: after(begun, limit.time),
             priority,
             plan,
             mapped: OnceLock::new(),
@@ -89,6 +101,17 @@ impl Task {
             end: Mutex::new(End::default()),
             ended: Condvar::new(),
         })
+    }
+
+    /// Its name on rank `me` of the world.
+    pub(super) fn label(&self, me: Rank) -> Label<'_> {
+        Label {
+            descriptor: &self.descriptor,
+            group: self.group,
+            members: &self.members,
+            me,
+            call: Some(self.call),
+        }
     }
 
     /// Keeps `buffers` alive until the operation has ended and [`Task::take`] is called or the task dropped.

@@ -115,8 +115,8 @@ impl MappedGroup {
 
     /// Tells the others that this member's next operation of the group goes another way than through mapped memory:
     /// a member that calls one that does not finds out. Nothing waits; where 16 operations are in flight already,
-    /// nothing is told.
-    pub fn pass(&self, descriptor: Descriptor) {
+    /// nothing is told. Returns the number of the operation in its group, from 1.
+    pub fn pass(&self, descriptor: Descriptor) -> u64 {
         let group = &self.0;
         let op = group.sequence.next();
         if group.context_taken(op, false).is_none() {
@@ -125,6 +125,7 @@ impl MappedGroup {
             context.progress().store(op << POINT_BITS);
         }
         group.finish(op);
+        op
     }
 
     /// Starts an operation: the next one of the group. Nothing waits; the operation moves when it is stepped or run.

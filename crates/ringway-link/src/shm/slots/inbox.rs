@@ -119,14 +119,14 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Begins an operation. Passes to `disagreed` each peer that disagrees, with what has come from
-    /// it if anything has, and whether it is the first time for that peer.
+    /// Begins an operation. Passes to `disagreed` each peer that disagrees, with what has come from it if anything has,
+    /// and, the first time for that peer, its fingerprint.
     pub(super) fn begin(
         &mut self,
         group: u64,
         op: u32,
         fingerprint: u32,
-        mut disagreed: impl FnMut(usize, Option<Holding>, bool),
+        mut disagreed: impl FnMut(usize, Option<Holding>, Option<u32>),
     ) {
         // A group's number may be used again after the group.
         self.ended.remove(&(group, op));
@@ -146,12 +146,13 @@ impl Inbox {
                 if new {
                     operation.mismatched.push(peer);
                 }
-                disagreed(peer, Some(arrival.holding), new);
+                let theirs = new.then_some(arrival.fingerprint);
+                disagreed(peer, Some(arrival.holding), theirs);
             }
         }
         for (peer, claimed) in std::mem::take(&mut operation.claims) {
             if operation.compare(peer, claimed) == Agreement::NewMismatch {
-                disagreed(peer, None, true);
+                disagreed(peer, None, Some(claimed));
             }
         }
     }

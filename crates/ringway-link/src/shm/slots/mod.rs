@@ -329,18 +329,19 @@ impl Transport for SlotTransport {
             events,
             ..
         } = self;
-        inbox.begin(group, op, fingerprint, |local, holding, new| {
+        inbox.begin(group, op, fingerprint, |local, holding, theirs| {
             let Some(link) = &mut links[local] else {
                 return;
             };
             if let Some(holding) = holding {
                 link.peer.discard(holding, budget);
             }
-            if new {
+            if let Some(theirs) = theirs {
                 events.push(Event::Mismatch {
                     peer: link.peer.rank(),
                     group,
                     op,
+                    theirs,
                 });
             }
         });

@@ -293,7 +293,7 @@ impl Peer {
             Body::Announce => {
                 match common.inbox.compare(self.local, key, fingerprint) {
                     Agreement::Agreed | Agreement::Unknown => self.outbox.ask_for(key),
-                    Agreement::NewMismatch => self.report_mismatch(key, common.events),
+                    Agreement::NewMismatch => self.report_mismatch(key, fingerprint, common.events),
                     Agreement::Ended | Agreement::KnownMismatch => {}
                 }
                 return Ok(());
@@ -304,7 +304,7 @@ impl Peer {
             }
             Body::Waits => {
                 if common.inbox.hear(self.local, key, fingerprint) == Agreement::NewMismatch {
-                    self.report_mismatch(key, common.events);
+                    self.report_mismatch(key, fingerprint, common.events);
                 }
                 if common.inbox.is_flooded() {
                     return Err(
@@ -342,19 +342,20 @@ impl Peer {
                 );
             }
             Verdict::Mismatch => {
-                self.report_mismatch(key, common.events);
+                self.report_mismatch(key, fingerprint, common.events);
                 self.discard(holding, common.budget);
             }
         }
         Ok(())
     }
 
-    pub(super) fn report_mismatch(&self, key: MessageKey, events: &mut Vec<Event>) {
+    pub(super) fn report_mismatch(&self, key: MessageKey, theirs: u32, events: &mut Vec<Event>) {
         let MessageKey { group, op, .. } = key;
         events.push(Event::Mismatch {
             peer: self.rank,
             group,
             op,
+            theirs,
         });
     }
 

@@ -44,7 +44,8 @@ fn different_fingerprints_are_reported_once_whoever_begins_first() {
             Event::Mismatch {
                 peer: 0,
                 group: 0,
-                op: 1
+                op: 1,
+                theirs: 10
             }
         ),
         "{event:?}"
@@ -58,6 +59,7 @@ fn different_fingerprints_are_reported_once_whoever_begins_first() {
                     peer: 1,
                     group: 0,
                     op: 1,
+                    theirs: 11,
                 } => mismatches += 1,
                 Event::Sent { .. } => sent += 1,
                 other => panic!("{other:?}"),
