@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod damper;
 mod error;
 mod fault;
 mod listener;
@@ -18,6 +19,7 @@ pub use address::{
     BadAddress, BadFilter, Candidate, InterfaceFilter, MAX_ADDRESSES, PeerAddress, candidates,
     network_id,
 };
+pub use damper::Damper;
 pub use error::LinkError;
 pub use fault::{BadFaultPlan, Fault, FaultPlan};
 pub use listener::{Arrival, BadPorts, Bind, Inbox, ListenError, Listener, Ports};

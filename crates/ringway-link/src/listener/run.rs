@@ -13,7 +13,7 @@ use ringway_sys::{Epoll, Interest};
 
 use super::{Arrival, Command, Inbox, Shared};
 use crate::{
-    Identity,
+    Damper, Identity,
     session::{Accepting, Dial, Progress, Register, Verdict},
 };
 
@@ -36,6 +36,8 @@ pub(super) struct Thread {
     dials: Vec<Outgoing>,
     /// The token given out last.
     tokens: u64,
+    /// For warnings that no descriptors are left.
+    exhaustion: Damper,
 }
 
 struct Outgoing {
@@ -63,6 +65,7 @@ impl Thread {
             accepting: HashMap::new(),
             dials: Vec::new(),
             tokens: COMMANDS,
+            exhaustion: Damper::default(),
         })
     }
 
@@ -118,12 +121,14 @@ impl Thread {
                     let added =
                         prepared.and_then(|()| self.set.add(&stream, token, Interest::Read));
                     if let Err(error) = added {
-                        tracing::warn!(%remote, "dropped a connection: {error}");
+                        self.register.refusals().warn(now, |more| {
+                            tracing::warn!(%remote, "dropped a connection: {error}{more}");
+                        });
                         continue;
                     }
                     self.accepting
                         .insert(token, Accepting::new(stream, remote, now));
-                    self.push_out_strangers();
+                    self.push_out_strangers(now);
                     // Most hellos come with the connection.
                     self.hear(token, now);
                 }
@@ -133,7 +138,11 @@ impl Thread {
                     .map(rustix::io::Errno::from_raw_os_error)
                 {
                     Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
-                        tracing::warn!("cannot accept a connection: {error}; raise `ulimit -n`");
+                        self.exhaustion.warn(now, |more| {
+                            tracing::warn!(
+                                "cannot accept a connection: {error}; raise `ulimit -n`{more}"
+                            );
+                        });
                         std::thread::sleep(EXHAUSTED);
                         return;
                     }
@@ -144,13 +153,15 @@ impl Thread {
         }
     }
 
-    fn push_out_strangers(&mut self) {
+    fn push_out_strangers(&mut self, now: Instant) {
         let strangers = || self.accepting.iter().filter(|(_, a)| a.is_stranger());
         if strangers().count() > STRANGERS + self.register.own().world
             && let Some(oldest) = strangers().map(|(&token, _)| token).min()
         {
             self.accepting.remove(&oldest);
-            tracing::warn!("dropped a silent connection: more than {STRANGERS} at once");
+            self.register.refusals().warn(now, |more| {
+                tracing::warn!("dropped a silent connection: more than {STRANGERS} at once{more}");
+            });
         }
     }
 
@@ -231,7 +242,7 @@ impl Thread {
         self.accepting.retain(|_, accepting| {
             let keep = now < accepting.deadline();
             if !keep {
-                accepting.log_timeout();
+                accepting.log_timeout(self.register.refusals(), now);
             }
             keep
         });

@@ -14,6 +14,7 @@ use super::{
     greeter::{Greeter, Heard},
     hello::VERSION,
 };
+use crate::Damper;
 
 /// How long a stranger may take to say hello.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -26,6 +27,8 @@ const COMMIT: Duration = Duration::from_secs(30);
 pub(crate) struct Register {
     own: Identity,
     processes: HashMap<Rank, u64>,
+    /// Warnings of those who are sent away.
+    refusals: Damper,
 }
 
 /// A hello that does not fit.
@@ -40,7 +43,13 @@ impl Register {
         Self {
             own,
             processes: HashMap::from([(own.rank, own.nonce)]),
+            refusals: Damper::default(),
         }
+    }
+
+    /// For warnings of connections that are dropped.
+    pub(crate) const fn refusals(&mut self) -> &mut Damper {
+        &mut self.refusals
     }
 
     pub(crate) const fn own(&self) -> &Identity {
@@ -130,14 +139,16 @@ impl Accepting {
     }
 
     /// Says in the log why it is dropped after its deadline.
-    pub(crate) fn log_timeout(&self) {
+    pub(crate) fn log_timeout(&self, refusals: &mut Damper, now: Instant) {
         if self.is_stranger() {
             let got = if self.greeter.is_silent() {
                 "silence"
             } else {
                 "a part of one"
             };
-            tracing::warn!(remote = %self.remote, "dropped a connection: expected a Ringway hello within {SILENCE:?}, got {got}");
+            refusals.warn(now, |more| {
+                tracing::warn!(remote = %self.remote, "dropped a connection: expected a Ringway hello within {SILENCE:?}, got {got}{more}");
+            });
         }
     }
 
@@ -152,7 +163,7 @@ impl Accepting {
                 Heard::Partly => return (Some(self), Verdict::Waiting),
                 Heard::Closed(_) => return (None, Verdict::Refused),
                 Heard::Nonsense(problem) => {
-                    self.refuse_nonsense(&problem);
+                    self.refuse_nonsense(&problem, &mut register.refusals, now);
                     return (None, Verdict::Refused);
                 }
                 Heard::Greeting(greeting) => greeting,
@@ -174,7 +185,7 @@ impl Accepting {
                         self.deadline = now + COMMIT;
                     }
                     Err(misfit) => {
-                        self.refuse(&hello, misfit, register);
+                        self.refuse(&hello, misfit, register, now);
                         return (None, Verdict::Refused);
                     }
                 },
@@ -190,15 +201,19 @@ impl Accepting {
                     return (None, Verdict::Session(session));
                 }
                 (other, _) => {
-                    tracing::warn!(remote = %self.remote, "dropped a connection: expected a hello, then a commit, got {other:?}");
+                    register.refusals.warn(now, |more| {
+                        tracing::warn!(remote = %self.remote, "dropped a connection: expected a hello, then a commit, got {other:?}{more}");
+                    });
                     return (None, Verdict::Refused);
                 }
             }
         }
     }
 
-    fn refuse_nonsense(&self, problem: &NoGreeting) {
-        tracing::warn!(remote = %self.remote, "refused a stranger: {problem}");
+    fn refuse_nonsense(&self, problem: &NoGreeting, refusals: &mut Damper, now: Instant) {
+        refusals.warn(now, |more| {
+            tracing::warn!(remote = %self.remote, "refused a stranger: {problem}{more}");
+        });
         if let NoGreeting::Version(_) = problem {
             let text = format!("protocol version {VERSION} was expected");
             self.answer(&Greeting::Refusal {
@@ -208,20 +223,21 @@ impl Accepting {
         }
     }
 
-    fn refuse(&self, hello: &Hello, misfit: Misfit, register: &Register) {
+    fn refuse(&self, hello: &Hello, misfit: Misfit, register: &mut Register, now: Instant) {
         let Misfit { reason, text } = misfit;
+        let (own, remote, from) = (register.own.job, self.remote, hello.from);
         match reason {
             // What probing of addresses brings with it.
-            Reason::Rank => {
-                tracing::debug!(remote = %self.remote, from = hello.from, "refused a connection: {text}");
-            }
-            Reason::Job => tracing::warn!(
-                remote = %self.remote, from = hello.from,
-                "refused a connection: job {} was expected, got {}", register.own.job, hello.job
-            ),
-            _ => {
-                tracing::warn!(remote = %self.remote, from = hello.from, "refused a connection: {text}");
-            }
+            Reason::Rank => tracing::debug!(%remote, from, "refused a connection: {text}"),
+            Reason::Job => register.refusals.warn(now, |more| {
+                tracing::warn!(
+                    %remote, from,
+                    "refused a connection: job {own} was expected, got {}{more}", hello.job
+                );
+            }),
+            _ => register.refusals.warn(now, |more| {
+                tracing::warn!(%remote, from, "refused a connection: {text}{more}");
+            }),
         }
         self.answer(&Greeting::Refusal { reason, text });
     }

@@ -153,7 +153,8 @@ impl Book {
         self.replies.pop_front()
     }
 
-    fn missing(&self) -> Vec<Rank> {
+    /// The ranks that have not come.
+    pub(super) fn missing(&self) -> Vec<Rank> {
         (0..self.seats.len())
             .filter(|&rank| self.seats[rank].is_none())
             .collect()

@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     Store, StoreError,
+    reminder::Reminder,
     wire::{HEADER, MOST_KEY, MOST_VALUE, Reply, Request, frame_len},
 };
 
@@ -79,6 +80,7 @@ impl Client {
         deadline: Instant,
     ) -> Result<Reply, NoReply> {
         let mut pause = PAUSE.0;
+        let mut reminder = Reminder::new(Instant::now());
         loop {
             let detail = match self.round(&request, deadline) {
                 Ok(reply) => return Ok(reply),
@@ -96,6 +98,12 @@ impl Client {
                     foreign: false,
                 });
             }
+            if let Some(lasted) = reminder.due(Instant::now()) {
+                tracing::warn!(
+                    "rank 0 is not reached at {} after {lasted:.0?}: {detail}",
+                    self.place()
+                );
+            }
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE.1);
         }
@@ -106,7 +114,14 @@ impl Client {
         let mut outcomes = Vec::new();
         for address in resolve(&self.host, self.port, deadline).map_err(Attempt::Retry)? {
             match self.attempt(address, request, deadline) {
-                Err(Attempt::Retry(why)) => outcomes.push(format!("{}: {why}", address.ip())),
+                Err(Attempt::Retry(why)) => {
+                    let hint = if address.ip().is_loopback() && why.contains("unreachable") {
+                        "; the interface lo is down: `ip link set lo up`"
+                    } else {
+                        ""
+                    };
+                    outcomes.push(format!("{}: {why}{hint}", address.ip()));
+                }
                 end => return end,
             }
         }

@@ -13,7 +13,7 @@ pub enum BootstrapError {
     /// Another process has the number already.
     #[error(
         "rank {rank} is there twice: {first} has joined, and {second} has come with the same number; give every process \
-         a number of its own"
+         a number of its own, and every job a master port of its own"
     )]
     Duplicate {
         /// The number.

@@ -10,6 +10,8 @@ use ringway_plan::Rank;
 use super::{
     BootstrapError, Member, Store, StoreError,
     book::{Book, Guest},
+    join::name_ranks,
+    reminder::Reminder,
     wire::{Join, Reply, Request},
 };
 
@@ -36,7 +38,7 @@ pub(super) fn meet(
         store.set(WORLD_KEY, &reply.encode()).map_err(failed)?;
         reply
     } else {
-        match store.get(WORLD_KEY, deadline) {
+        match get_reminding(store, WORLD_KEY, deadline, &|| absent(store, me)) {
             Ok(value) => {
                 Reply::decode(&value, me.size).map_err(|error| BootstrapError::Refused {
                     rank,
@@ -44,15 +46,10 @@ pub(super) fn meet(
                     reason: format!("rank 0 left something else than a world: {error}"),
                 })?
             }
-            Err(StoreError::Absent { .. }) => {
-                let ranks = (0..me.size)
-                    .filter(|&r| r != rank && !is_there(store, r))
-                    .collect();
-                Reply::Missing {
-                    ranks,
-                    note: String::new(),
-                }
-            }
+            Err(StoreError::Absent { .. }) => Reply::Missing {
+                ranks: absent(store, me),
+                note: String::new(),
+            },
             Err(source) => return Err(failed(source)),
         }
     };
@@ -72,7 +69,7 @@ pub(super) fn meet(
 fn collect(store: &dyn Store, me: &Join, deadline: Instant) -> Result<Reply, StoreError> {
     let mut book = Book::new(me.clone());
     for rank in 0..me.size {
-        let value = match store.get(&member_key(rank), deadline) {
+        let value = match get_reminding(store, &member_key(rank), deadline, &|| absent(store, me)) {
             Ok(value) => value,
             Err(StoreError::Absent { .. }) => continue,
             Err(error) => return Err(error),
@@ -109,6 +106,36 @@ fn collect(store: &dyn Store, me: &Join, deadline: Instant) -> Result<Reply, Sto
     ))
 }
 
-fn is_there(store: &dyn Store, rank: Rank) -> bool {
-    store.get(&member_key(rank), Instant::now()).is_ok()
+/// As [`Store::get`]; from time to time the log says who is `missing`.
+fn get_reminding(
+    store: &dyn Store,
+    key: &str,
+    deadline: Instant,
+    missing: &dyn Fn() -> Vec<Rank>,
+) -> Result<Vec<u8>, StoreError> {
+    let mut reminder = Reminder::new(Instant::now());
+    loop {
+        match store.get(key, deadline.min(reminder.next())) {
+            Err(StoreError::Absent { .. }) if Instant::now() < deadline => {}
+            end => return end,
+        }
+        let now = Instant::now();
+        if let Some(lasted) = reminder.due(now)
+            && let ranks = missing()
+            && !ranks.is_empty()
+        {
+            let (ranks, left) = (name_ranks(&ranks), deadline.saturating_duration_since(now));
+            tracing::warn!(
+                "{ranks} not here after {lasted:.0?}: this rank waits {left:.0?} longer"
+            );
+        }
+    }
+}
+
+/// The ranks that have not left their description; for those that wait for them.
+fn absent(store: &dyn Store, me: &Join) -> Vec<Rank> {
+    let is_there = |rank| store.get(&member_key(rank), Instant::now()).is_ok();
+    (0..me.size)
+        .filter(|&rank| rank != me.member.rank && !is_there(rank))
+        .collect()
 }

@@ -184,7 +184,7 @@ pub(crate) fn missing(
 }
 
 /// `rank 3`, `ranks 1, 2, 5-7`.
-fn name_ranks(ranks: &[Rank]) -> String {
+pub(super) fn name_ranks(ranks: &[Rank]) -> String {
     let mut parts: Vec<(Rank, Rank)> = Vec::new();
     for &rank in ranks {
         match parts.last_mut() {

@@ -14,6 +14,7 @@ mod hostlist;
 mod join;
 mod launch;
 mod process;
+mod reminder;
 mod server;
 mod store;
 mod wire;

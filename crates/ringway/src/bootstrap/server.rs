@@ -12,11 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ringway_link::Damper;
 use ringway_sys::{Epoll, Interest, Signal};
 
 use super::{
     Store, StoreError,
     book::{Book, Guest},
+    join::name_ranks,
+    reminder::Reminder,
     wire::{Join, MOST_REQUEST, Reply, Request, frame_len},
 };
 
@@ -111,8 +114,13 @@ impl Server {
         })
     }
 
-    /// Asks the book, and waits for its reply until `deadline`, when it says what is missing.
+    /// Asks the book, and waits for its reply until `deadline`, when it says what is missing. While others are to join,
+    /// the log says from time to time who.
     pub(super) fn call(&self, request: Request, deadline: Instant) -> Reply {
+        let mut reminder = match request {
+            Request::Join { .. } => Some(Reminder::new(Instant::now())),
+            _ => None,
+        };
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let mut state = self.shared.lock();
         state
@@ -128,7 +136,18 @@ impl Server {
             }
             let now = Instant::now();
             state.book.handle_time(now);
-            let left = deadline
+            let mut until = deadline;
+            if let Some(reminder) = &mut reminder {
+                if let Some(lasted) = reminder.due(now) {
+                    let left = deadline.saturating_duration_since(now);
+                    let ranks = name_ranks(&state.book.missing());
+                    tracing::warn!(
+                        "{ranks} not here after {lasted:.0?}: rank 0 waits {left:.0?} longer"
+                    );
+                }
+                until = until.min(reminder.next());
+            }
+            let left = until
                 .saturating_duration_since(now)
                 .max(Duration::from_millis(1));
             state = self
@@ -184,6 +203,10 @@ struct Front {
     connections: HashMap<u64, Connection>,
     last: u64,
     most: usize,
+    /// For warnings of connections that are dropped.
+    refusals: Damper,
+    /// For warnings that none can be accepted.
+    exhaustion: Damper,
 }
 
 struct Connection {
@@ -201,6 +224,8 @@ struct Connection {
 enum Fate {
     Close,
     Keep,
+    /// It is closed, and the log says why.
+    Refuse(String),
 }
 
 impl Front {
@@ -215,6 +240,8 @@ impl Front {
             connections: HashMap::new(),
             last: WAKE,
             most,
+            refusals: Damper::default(),
+            exhaustion: Damper::default(),
         })
     }
 
@@ -259,7 +286,9 @@ impl Front {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    tracing::warn!("the rendezvous cannot accept a connection: {error}");
+                    self.exhaustion.warn(Instant::now(), |more| {
+                        tracing::warn!("the rendezvous cannot accept a connection: {error}; raise `ulimit -n`{more}");
+                    });
                     // Most likely no descriptors are left: they come back when guests go.
                     std::thread::sleep(EXHAUSTED);
                     return;
@@ -272,7 +301,9 @@ impl Front {
             self.last = guest;
             if let Err(error) = prepared.and_then(|()| self.set.add(&stream, guest, Interest::Read))
             {
-                tracing::warn!(%from, "dropped a connection to the rendezvous: {error}");
+                self.refusals.warn(Instant::now(), |more| {
+                    tracing::warn!(%from, "dropped a connection to the rendezvous: {error}{more}");
+                });
                 continue;
             }
             let until = Some(Instant::now() + PATIENCE);
@@ -296,7 +327,11 @@ impl Front {
     fn push_out(&mut self) {
         let silent = self.connections.iter().filter(|(_, c)| c.until.is_some());
         if let Some(oldest) = silent.map(|(&guest, _)| guest).min() {
-            tracing::warn!("dropped a silent connection to the rendezvous: there are too many");
+            self.refusals.warn(Instant::now(), |more| {
+                tracing::warn!(
+                    "dropped a silent connection to the rendezvous: there are too many{more}"
+                );
+            });
             self.forget(oldest);
         }
     }
@@ -310,7 +345,13 @@ impl Front {
         } else {
             connection.write()
         };
-        if matches!(fate, Fate::Close) {
+        let from = connection.from;
+        if let Fate::Refuse(why) = &fate {
+            self.refusals.warn(Instant::now(), |more| {
+                tracing::warn!(%from, "dropped a connection to the rendezvous: {why}{more}");
+            });
+        }
+        if !matches!(fate, Fate::Keep) {
             self.forget(guest);
         }
         self.hand_out();
@@ -366,7 +407,9 @@ impl Front {
             if let Some(Connection { from, reply, .. }) = self.connections.get(&guest)
                 && reply.is_empty()
             {
-                tracing::warn!(%from, "dropped a connection to the rendezvous: no request within {PATIENCE:?}");
+                self.refusals.warn(now, |more| {
+                    tracing::warn!(%from, "dropped a connection to the rendezvous: no request within {PATIENCE:?}{more}");
+                });
             }
             self.forget(guest);
         }
@@ -383,8 +426,7 @@ impl Connection {
                 Ok(0) => return Fate::Close,
                 // The request was whole before: a guest that goes on is none of ours.
                 Ok(_) if self.until.is_none() => {
-                    tracing::warn!(from = %self.from, "dropped a connection to the rendezvous: bytes after its request");
-                    return Fate::Close;
+                    return Fate::Refuse("bytes after its request".to_owned());
                 }
                 Ok(n) => self.request.extend_from_slice(&chunk[..n]),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Fate::Keep,
@@ -407,7 +449,6 @@ impl Connection {
                         .handle_request(Guest::Remote(guest), request, now);
                 }
                 Err(error) => {
-                    tracing::warn!(from = %self.from, "refused a stranger at the rendezvous: {error}");
                     // Those who speak another version understand the frame of a refusal.
                     let reply = Reply::Refused {
                         reason: error.to_string(),
@@ -415,7 +456,7 @@ impl Connection {
                     if matches!(error, super::wire::NoFrame::Version(_)) {
                         let _ = self.stream.write(&reply.encode());
                     }
-                    return Fate::Close;
+                    return Fate::Refuse(format!("a stranger: {error}"));
                 }
             }
         }
