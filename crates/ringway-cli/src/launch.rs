@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     io::{BufRead, BufReader, Read, Write},
-    net::TcpListener,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener},
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
     sync::{
@@ -38,11 +38,28 @@ pub(crate) struct Job {
     pub(crate) port: Option<u16>,
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> Result<u16> {
-    let socket = TcpListener::bind(("127.0.0.1", 0)).context("finding a free port on 127.0.0.1")?;
-    Ok(socket.local_addr()?.port())
+/// Bytes of a line of output, at most: longer ones are cut.
+const LONGEST_LINE: u64 = 64 << 10;
+
+/// An address of the loopback interface, and a port of it that was free a moment ago. IPv6 where there is no IPv4.
+fn free_port() -> Result<(IpAddr, u16)> {
+    let bind = |ip: IpAddr| TcpListener::bind((ip, 0)).map(|socket| (ip, socket));
+    let (ip, socket) = bind(Ipv4Addr::LOCALHOST.into())
+        .or_else(|_| bind(Ipv6Addr::LOCALHOST.into()))
+        .context(
+            "no address on the loopback interface, where ranks are to meet (`ip link set lo up`)",
+        )?;
+    Ok((ip, socket.local_addr()?.port()))
 }
+
+/// A name for the job, unless its user has given it one: what meets at the same port by mistake is told apart by it.
+fn job_name() -> String {
+    let given = std::env::var(JOB).ok().filter(|name| !name.is_empty());
+    given.unwrap_or_else(|| format!("ringway run {}", std::process::id()))
+}
+
+/// The variable that names the job.
+const JOB: &str = "RINGWAY_JOB";
 
 impl Job {
     /// Runs all ranks to their end. The exit code is that of the first rank that failed.
@@ -50,10 +67,9 @@ impl Job {
         let Some((program, arguments)) = self.command.split_first() else {
             bail!("no program to run: expected `ringway run -n N -- PROGRAM [ARGUMENTS]`");
         };
-        let port = match self.port {
-            Some(port) => port,
-            None => free_port()?,
-        };
+        let (master, free) = free_port()?;
+        let port = self.port.unwrap_or(free);
+        let job = job_name();
         // The number of a signal that came.
         let stop = Arc::new(AtomicUsize::new(0));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -77,8 +93,9 @@ impl Job {
                 ("WORLD_SIZE", self.ranks.to_string()),
                 ("LOCAL_WORLD_SIZE", self.ranks.to_string()),
                 ("GROUP_RANK", "0".to_owned()),
-                ("MASTER_ADDR", "127.0.0.1".to_owned()),
+                ("MASTER_ADDR", master.to_string()),
                 ("MASTER_PORT", port.to_string()),
+                (JOB, job.clone()),
             ] {
                 command.env(name, value);
             }
@@ -139,11 +156,15 @@ enum End {
     Stopped(ExitStatus),
 }
 
-/// Copies lines, each with its rank before it.
+/// Copies lines, each with its rank before it. A line that is too long goes on in the next.
 fn relay(rank: usize, stream: Box<dyn Read + Send>, to_stderr: bool) {
     let mut lines = BufReader::new(stream);
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+    while (&mut lines)
+        .take(LONGEST_LINE)
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|n| n > 0)
+    {
         let mut text = format!("[{rank}] ").into_bytes();
         text.append(&mut line);
         if text.last() != Some(&b'\n') {

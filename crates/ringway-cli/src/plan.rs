@@ -18,16 +18,17 @@ pub(crate) struct Plan {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Which algorithm can do which collective.
+    #[command(after_help = "Example:\n  ringway plan list | grep reduce_scatter")]
     List,
     /// Print a schedule as a table, or as JSON; or draw who sends what when.
     #[command(
-        after_help = "Examples:\n  ringway plan show all-reduce ring --ranks 4\n  ringway plan show all-reduce hierarchical --hosts 4,4,2"
+        after_help = "Examples:\n  ringway plan show all-reduce ring --ranks 4\n  ringway plan show all-reduce hierarchical --hosts 4,4,2\n  ringway plan show broadcast tree --ranks 8 --svg tree.svg"
     )]
     Show {
         #[command(flatten)]
         which: Which,
         /// Draw it to this SVG file.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "json")]
         svg: Option<PathBuf>,
         /// Print it as JSON.
         #[arg(long)]
@@ -99,6 +100,7 @@ impl Plan {
                     }
                     fs::write(&path, picture::draw(&schedule))
                         .with_context(|| format!("writing {}", path.display()))?;
+                    println!("drew {}", path.display());
                 } else if json {
                     println!("{}", serde_json::to_string_pretty(&as_json(&schedule))?);
                 } else {

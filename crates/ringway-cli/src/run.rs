@@ -9,7 +9,7 @@ use crate::launch::Job;
 
 /// Start a program as several ranks on this machine, with the environment variables that torchrun sets.
 ///
-/// Each line of output begins with its rank. When a rank fails, the others have 5 s to end by themselves (they learn
+/// Each line of output begins with its rank; lines beyond 64 KiB are cut. When a rank fails, the others have 5 s to end by themselves (they learn
 /// of it, and say what they know), then they are stopped; the exit code is that of the rank that failed.
 #[derive(Debug, Args)]
 #[command(
@@ -26,7 +26,7 @@ pub(crate) struct Run {
     #[arg(long)]
     no_prefix: bool,
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
 

@@ -77,6 +77,81 @@ fn lines_begin_with_their_rank_and_the_end_is_good() {
 }
 
 #[test]
+fn a_line_without_end_is_cut_and_not_kept() {
+    let (output, _) = output(1, "head -c 200000 /dev/zero | tr '\\0' x");
+    let text = text(&output.stdout);
+    let lengths: Vec<_> = text.lines().map(|line| line.len() - "[0] ".len()).collect();
+    assert_eq!(lengths, [65536, 65536, 65536, 200_000 - 3 * 65536]);
+}
+
+#[test]
+fn options_that_it_does_not_know_are_not_taken_for_the_program() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    let output = command
+        .args(["run", "-n", "1", "--json", "--", "echo"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("unexpected argument '--json'"));
+    // The program's own are its own.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    let output = command
+        .args(["run", "-n", "1", "echo", "--json", "-n"])
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stdout), "[0] --json -n\n");
+}
+
+#[test]
+fn two_jobs_on_one_port_are_told_apart() {
+    let ringway = env!("CARGO_BIN_EXE_ringway");
+    let job = |port: &str, ranks: &str| {
+        let mut command = Command::new(ringway);
+        command.args(["run", "-n", ranks, "--port", port, "--", "sh", "-c"]);
+        command
+    };
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let port = port.to_string();
+    let folder = folder("jobs");
+    let stop = folder.join("stop");
+    // The first job's rank 0 serves the port, and its rank 1 comes after the second job has been there.
+    let bench = format!("{ringway} bench barrier -n 1");
+    let script = format!(
+        "if test $RANK = 1; then while ! test -e {}; do sleep 0.05; done; fi; exec {bench}",
+        stop.display()
+    );
+    let first = job(&port, "2")
+        .arg(script)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
+        assert!(Instant::now() < end, "nobody serves the port");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let second = job(&port, "2")
+        .arg(format!("exec {bench}"))
+        .output()
+        .unwrap();
+    fs::write(&stop, "").unwrap();
+    let errors = text(&second.stderr);
+    assert!(!second.status.success());
+    assert!(
+        errors.contains("give each job a master port of its own"),
+        "{errors}"
+    );
+    let first = first.wait_with_output().unwrap();
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn the_first_failure_ends_the_others_and_gives_the_exit_code() {
     let (output, took) = output(3, "test $RANK = 1 && exit 7; sleep 60");
     assert_eq!(output.status.code(), Some(7));
@@ -143,4 +218,19 @@ fn ranks_end_with_a_launcher_that_is_killed() {
     child.wait().unwrap();
     ranks.into_iter().for_each(ends_soon);
     fs::remove_dir_all(folder).unwrap();
+}
+
+/// Whichever rank it is: all of them do without, at once, and say why.
+#[test]
+fn ranks_do_without_shared_memory_where_one_cannot_map_it() {
+    for rank in 0..2 {
+        let bench = format!("{} bench barrier -n 1", env!("CARGO_BIN_EXE_ringway"));
+        let limit = format!("if test $RANK = {rank}; then ulimit -v 3000000; fi; exec {bench}");
+        let (output, _) = output(2, &limit);
+        let (told, errors) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{errors}");
+        assert!(told.contains(" tcp "), "{told}");
+        let reason = format!("rank {rank}: mmap of");
+        assert_eq!(errors.matches(&reason).count(), 2, "{errors}");
+    }
 }

@@ -11,7 +11,7 @@ pub(super) fn hint<'a>(
         Some(near) => format!("did you mean `{prefix}{near}`?"),
         None => {
             let all: Vec<_> = known.map(|name| format!("{prefix}{name}")).collect();
-            format!("known are {}", all.join(", "))
+            format!("known are {}.", all.join(", "))
         }
     }
 }
