@@ -129,7 +129,7 @@ def main():
     rank, world = dist.get_rank(), dist.get_world_size()
 
     train, held_out = digits(args.seed)
-    sampler = DistributedSampler(train, seed=args.seed)
+    sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(train, seed=args.seed)
     loader = DataLoader(train, batch_size=args.batch, sampler=sampler)
     model = DistributedDataParallel(network())
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -146,7 +146,8 @@ def main():
                     print(json.dumps(line), file=log)
 
     start = time.perf_counter()
-    all_steps, all_probes = [], [[], []]
+    all_steps: list[float] = []
+    all_probes: list[list[float]] = [[], []]
     result = 0.0
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)

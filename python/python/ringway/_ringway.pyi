@@ -1,7 +1,7 @@
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Unpack, final, type_check_only
+from typing import Any, Protocol, TypeAlias, Unpack, final, type_check_only
 
-from typing_extensions import Buffer
+import typing_extensions
 
 from ringway._types import Counts, Operation, Options, Range
 
@@ -23,6 +23,15 @@ __all__ = [
 ]
 
 __version__: str
+
+@type_check_only
+class _Array(Protocol):
+    """An array of numpy's, whose type does not tell of its buffer before Python 3.12."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+_Buffer: TypeAlias = typing_extensions.Buffer | _Array
 
 @final
 class Communicator:
@@ -50,13 +59,13 @@ class Communicator:
     def start(self) -> Start:
         """The same calls, asynchronous: ``comm.start.all_reduce(x)`` returns a :class:`Work`."""
     def all_reduce(
-        self, input: Buffer, output: Buffer | None = None, *, op: str = "sum", **options: Unpack[Options]
+        self, input: _Buffer, output: _Buffer | None = None, *, op: str = "sum", **options: Unpack[Options]
     ) -> None:
         """Reduces ``input`` over all ranks into every rank's ``output``, or in place."""
     def reduce_scatter(
         self,
-        input: Buffer,
-        output: Buffer,
+        input: _Buffer,
+        output: _Buffer,
         *,
         op: str = "sum",
         counts: Sequence[int] | None = None,
@@ -65,21 +74,27 @@ class Communicator:
         """Reduces ``input`` over all ranks; rank r gets its r-th part as ``output``: of ``size`` equal parts, or of
         ``counts[r]`` elements."""
     def all_gather(
-        self, input: Buffer, output: Buffer, *, counts: Sequence[int] | None = None, **options: Unpack[Options]
+        self, input: _Buffer, output: _Buffer, *, counts: Sequence[int] | None = None, **options: Unpack[Options]
     ) -> None:
         """Gathers every rank's ``input``, in rank order, into every rank's ``output``; with ``counts[r]`` elements
         from rank r, or as many from each."""
-    def broadcast(self, buffer: Buffer, root: int = 0, **options: Unpack[Options]) -> None:
+    def broadcast(self, buffer: _Buffer, root: int = 0, **options: Unpack[Options]) -> None:
         """Every rank gets the root's ``buffer``."""
     def reduce(
-        self, input: Buffer, output: Buffer | None = None, *, root: int = 0, op: str = "sum", **options: Unpack[Options]
+        self,
+        input: _Buffer,
+        output: _Buffer | None = None,
+        *,
+        root: int = 0,
+        op: str = "sum",
+        **options: Unpack[Options],
     ) -> None:
         """Reduces ``input`` over all ranks into the root's ``output``, or there in place. Others' ``output`` is not
         used."""
     def gather(
         self,
-        input: Buffer,
-        output: Buffer | None = None,
+        input: _Buffer,
+        output: _Buffer | None = None,
         *,
         root: int = 0,
         counts: Sequence[int] | None = None,
@@ -88,8 +103,8 @@ class Communicator:
         """The root gets every rank's ``input``, in rank order. Others' ``output`` is not used."""
     def scatter(
         self,
-        input: Buffer | None,
-        output: Buffer,
+        input: _Buffer | None,
+        output: _Buffer,
         *,
         root: int = 0,
         counts: Sequence[int] | None = None,
@@ -98,8 +113,8 @@ class Communicator:
         """Rank r gets the r-th part of the root's ``input``. Others' ``input`` is not used."""
     def all_to_all(
         self,
-        input: Buffer,
-        output: Buffer,
+        input: _Buffer,
+        output: _Buffer,
         *,
         input_counts: Sequence[int] | None = None,
         output_counts: Sequence[int] | None = None,
@@ -109,9 +124,9 @@ class Communicator:
         equal, or of ``input_counts[r]`` elements to and ``output_counts[r]`` from rank r."""
     def barrier(self, **options: Unpack[Options]) -> None:
         """Returns when every rank has called it."""
-    def send(self, buffer: Buffer, to: int, tag: int = 0, **options: Unpack[Options]) -> None:
+    def send(self, buffer: _Buffer, to: int, tag: int = 0, **options: Unpack[Options]) -> None:
         """Sends ``buffer`` to rank ``to``, which receives it with the same ``tag``."""
-    def recv(self, buffer: Buffer, source: int, tag: int = 0, **options: Unpack[Options]) -> None:
+    def recv(self, buffer: _Buffer, source: int, tag: int = 0, **options: Unpack[Options]) -> None:
         """Receives what rank ``source`` sends with the same ``tag``; the length must be the sender's."""
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Makes a communicator of the ranks that give the same ``color``, in the order of ``key`` and then of rank
@@ -129,28 +144,34 @@ class Start:
     """A communicator's calls, started and not waited for. Buffers must not be touched until the work has ended."""
 
     def all_reduce(
-        self, input: Buffer, output: Buffer | None = None, *, op: str = "sum", **options: Unpack[Options]
+        self, input: _Buffer, output: _Buffer | None = None, *, op: str = "sum", **options: Unpack[Options]
     ) -> Work: ...
     def reduce_scatter(
         self,
-        input: Buffer,
-        output: Buffer,
+        input: _Buffer,
+        output: _Buffer,
         *,
         op: str = "sum",
         counts: Sequence[int] | None = None,
         **options: Unpack[Options],
     ) -> Work: ...
     def all_gather(
-        self, input: Buffer, output: Buffer, *, counts: Sequence[int] | None = None, **options: Unpack[Options]
+        self, input: _Buffer, output: _Buffer, *, counts: Sequence[int] | None = None, **options: Unpack[Options]
     ) -> Work: ...
-    def broadcast(self, buffer: Buffer, root: int = 0, **options: Unpack[Options]) -> Work: ...
+    def broadcast(self, buffer: _Buffer, root: int = 0, **options: Unpack[Options]) -> Work: ...
     def reduce(
-        self, input: Buffer, output: Buffer | None = None, *, root: int = 0, op: str = "sum", **options: Unpack[Options]
+        self,
+        input: _Buffer,
+        output: _Buffer | None = None,
+        *,
+        root: int = 0,
+        op: str = "sum",
+        **options: Unpack[Options],
     ) -> Work: ...
     def gather(
         self,
-        input: Buffer,
-        output: Buffer | None = None,
+        input: _Buffer,
+        output: _Buffer | None = None,
         *,
         root: int = 0,
         counts: Sequence[int] | None = None,
@@ -158,8 +179,8 @@ class Start:
     ) -> Work: ...
     def scatter(
         self,
-        input: Buffer | None,
-        output: Buffer,
+        input: _Buffer | None,
+        output: _Buffer,
         *,
         root: int = 0,
         counts: Sequence[int] | None = None,
@@ -167,16 +188,16 @@ class Start:
     ) -> Work: ...
     def all_to_all(
         self,
-        input: Buffer,
-        output: Buffer,
+        input: _Buffer,
+        output: _Buffer,
         *,
         input_counts: Sequence[int] | None = None,
         output_counts: Sequence[int] | None = None,
         **options: Unpack[Options],
     ) -> Work: ...
     def barrier(self, **options: Unpack[Options]) -> Work: ...
-    def send(self, buffer: Buffer, to: int, tag: int = 0, **options: Unpack[Options]) -> Work: ...
-    def recv(self, buffer: Buffer, source: int, tag: int = 0, **options: Unpack[Options]) -> Work: ...
+    def send(self, buffer: _Buffer, to: int, tag: int = 0, **options: Unpack[Options]) -> Work: ...
+    def recv(self, buffer: _Buffer, source: int, tag: int = 0, **options: Unpack[Options]) -> Work: ...
 
 @final
 class Work:
@@ -190,7 +211,7 @@ class Work:
     def _on_end(self, callback: Callable[[Exception | None], object]) -> None: ...
 
 @final
-class ArenaBuffer(Buffer):
+class ArenaBuffer(typing_extensions.Buffer):
     """Elements in memory that the ranks of this host reach without a copy, with the buffer protocol:
     ``numpy.asarray(buffer)``. bfloat16 appears as 16-bit integers."""
 

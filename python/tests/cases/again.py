@@ -3,7 +3,7 @@
 import ringway
 import torch
 import torch.distributed as dist
-from torch_rank import join, leave, run
+from torch_rank import join, leave, run, world
 
 
 def total(group=None):
@@ -47,7 +47,7 @@ def beside_another_backend():
 
 def after_leaving():
     join()
-    group = dist.group.WORLD
+    group = world()
     dist.destroy_process_group()
     try:
         group.allreduce([torch.ones(1)]).wait()

@@ -85,14 +85,14 @@ def training_with_batch_norm():
     net = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
     net = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    first = last = None
+    values = []
     for step in range(30):
         value = loss(net, me, step % 3)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        first, last = first or value.item(), value.item()
-    assert last < 0.5 * first
+        values.append(value.item())
+    assert values[-1] < 0.5 * values[0]
     for parameter in net.parameters():
         root = parameter.detach().clone()
         dist.broadcast(root, 0)

@@ -3,11 +3,13 @@
 import signal
 import sys
 import time
+from typing import Any
 
 # Whoever runs the tests in the background has it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 what, how = sys.argv[1:]
+x: Any  # An array or a tensor.
 if what == "numpy":
     import numpy as np
     import ringway

@@ -7,7 +7,7 @@ import torch.distributed.nn.functional as differentiable
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from torch_rank import join, leave, run
+from torch_rank import join, leave, run, world
 
 me, n = join()
 
@@ -60,7 +60,7 @@ def meshes():
     whole = torch.arange(4.0 * n * 3).reshape(4 * n, 3)
     x = distribute_tensor(whole, tp, [Shard(0)])
     assert x.to_local().shape == (4, 3)
-    assert x.sum().full_tensor() == whole.sum()
+    assert x.sum().full_tensor() == whole.sum()  # type: ignore[attr-defined]
     torch.testing.assert_close(x.full_tensor(), whole)
     assert torch.equal(x.redistribute(tp, [Replicate()]).to_local(), whole)
     assert torch.equal(x.redistribute(tp, [Shard(1)]).full_tensor(), whole)
@@ -77,7 +77,7 @@ def meshes():
 
 
 def functional_collectives():
-    group = dist.group.WORLD
+    group = world()
     x = torch.full((4,), me + 1.0)
     total = n * (n + 1) / 2
     assert torch.equal(functional.all_reduce(x, "sum", group) + 0, torch.full((4,), total))
@@ -94,19 +94,24 @@ def functional_collectives():
     assert torch.equal(functional.broadcast(x, 0, group) + 0, torch.ones(4))
 
 
+def gradient(x):
+    assert x.grad is not None
+    return x.grad
+
+
 def derivatives():
     x = torch.full((3,), me + 1.0, requires_grad=True)
     differentiable.all_reduce(x).sum().backward()
-    assert torch.equal(x.grad, torch.full((3,), float(n)))
+    assert torch.equal(gradient(x), torch.full((3,), float(n)))
     x.grad = None
     torch.cat(differentiable.all_gather(x)).sum().backward()
-    assert torch.equal(x.grad, torch.full((3,), float(n)))
+    assert torch.equal(gradient(x), torch.full((3,), float(n)))
     x = torch.ones(n * 2, requires_grad=True)
-    (functional.all_to_all_single_autograd(x, None, None, dist.group.WORLD) * (me + 1)).sum().backward()
-    assert torch.equal(x.grad, torch.arange(1.0, n + 1).repeat_interleave(2))
+    (functional.all_to_all_single_autograd(x, None, None, world()) * (me + 1)).sum().backward()
+    assert torch.equal(gradient(x), torch.arange(1.0, n + 1).repeat_interleave(2))
     x = torch.ones(2, requires_grad=True)
-    (functional.all_gather_tensor_autograd(x, 0, dist.group.WORLD) * (me + 1)).sum().backward()
-    assert torch.equal(x.grad, torch.full((2,), n * (n + 1) / 2))
+    (functional.all_gather_tensor_autograd(x, 0, world()) * (me + 1)).sum().backward()
+    assert torch.equal(gradient(x), torch.full((2,), n * (n + 1) / 2))
 
 
 run(fully_sharded, meshes, functional_collectives, derivatives)

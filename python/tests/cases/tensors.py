@@ -5,7 +5,7 @@ import ringway
 import ringway.torch
 import torch
 import torch.distributed as dist
-from torch_rank import join, leave, run
+from torch_rank import join, leave, run, world
 
 me, n = join()
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
@@ -145,6 +145,7 @@ def memory_in_other_orders():
     assert wide.sum() == data(0, 4).sum()
     out = torch.zeros(6, n).t()
     work = dist.all_gather_into_tensor(out, data(me, 12)[::2], async_op=True)
+    assert work is not None
     work.wait()
     equal(out, all_data(12)[:, ::2])
 
@@ -166,6 +167,7 @@ def messages():
         x, got = data(me, count), torch.zeros(count)
         work = dist.isend(x, following, tag=3)
         dist.recv(got, before, tag=3)
+        assert work is not None
         work.wait()
         equal(got, data(before, count))
     got = torch.zeros(7)
@@ -186,7 +188,9 @@ def several_at_once():
         assert work.is_completed()
         assert work.exception() is None
         equal(x, all_data(len(x)).sum(0))
-    future = dist.all_gather_into_tensor(torch.zeros(n * 4), data(me, 4), async_op=True).get_future()
+    work = dist.all_gather_into_tensor(torch.zeros(n * 4), data(me, 4), async_op=True)
+    assert work is not None
+    future = work.get_future()
     equal(future.wait()[0].reshape(n, 4), all_data(4))
     heard = []
     future = (
@@ -228,10 +232,10 @@ def coalesced():
 
 
 def objects():
-    found = [None] * n
+    found: list[object] = [None] * n
     dist.all_gather_object(found, {"rank": me, "text": "x" * me})
     assert found == [{"rank": rank, "text": "x" * rank} for rank in range(n)]
-    box = [("from", 1)] if me == n - 1 else [None]
+    box: list[object] = [("from", 1)] if me == n - 1 else [None]
     dist.broadcast_object_list(box, src=n - 1)
     assert box == [("from", 1)]
     mine = [None]
@@ -243,10 +247,12 @@ def groups():
     pairs = [dist.new_group([0, rank]) for rank in range(1, n)]
     for rank, pair in enumerate(pairs, 1):
         if me in (0, rank):
+            assert isinstance(pair, dist.ProcessGroup)
             x = torch.tensor([me])
             dist.all_reduce(x, group=pair)
             assert x.item() == rank
     everyone = dist.new_group()
+    assert isinstance(everyone, dist.ProcessGroup)
     dist.barrier(everyone)
     mine, _ = dist.new_subgroups(1)
     x = torch.ones(1)
@@ -254,6 +260,7 @@ def groups():
     assert x.item() == 1
     dist.destroy_process_group(everyone)
     local = dist.new_group([me], use_local_synchronization=True)
+    assert isinstance(local, dist.ProcessGroup)
     dist.barrier(local)
 
 
@@ -276,7 +283,7 @@ def wrong_arguments():
         "expected the same": lambda: dist.all_gather_into_tensor(torch.zeros(n * 2), torch.ones(2).double()),
         "do not add up": lambda: dist.all_to_all_single(torch.zeros(n), torch.zeros(n), [5] * n, [1] * n),
         "with a tag": lambda: dist.send(torch.ones(1), (me + 1) % n, tag=-1),
-        "outputs": lambda: dist.group.WORLD.allgather([[torch.ones(1)] * (n + 1)], [torch.ones(1)]),
+        "outputs": lambda: world().allgather([[torch.ones(1)] * (n + 1)], [torch.ones(1)]),
     }.items():
         with pytest.raises((ringway.ArgumentError, ValueError), match=text if text != "with a tag" else "tag"):
             call()
@@ -285,7 +292,7 @@ def wrong_arguments():
 
 def what_it_is():
     assert dist.get_backend() == "ringway"
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend = world()._get_backend(torch.device("cpu"))
     assert backend.name() == "ringway"
     assert backend.options.backend == "ringway"
 
