@@ -6,6 +6,7 @@ mod config;
 mod launch;
 mod picture;
 mod plan;
+mod rdma;
 mod run;
 mod size;
 mod svg;
@@ -30,6 +31,8 @@ enum Command {
     Config(config::Config),
     /// Show or verify the schedule of a collective.
     Plan(plan::Plan),
+    /// Show the RDMA devices of this machine.
+    Rdma(rdma::Rdma),
     /// Start a program as several ranks on this machine.
     Run(run::Run),
 }
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench.execute(),
         Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
         Command::Plan(plan) => plan.execute().map(|()| ExitCode::SUCCESS),
+        Command::Rdma(rdma) => rdma.execute().map(|()| ExitCode::SUCCESS),
         Command::Run(run) => run.execute(),
     };
     result.unwrap_or_else(|error| {

@@ -1,7 +1,7 @@
 //! Tests on real RDMA devices of Linux: soft RoCE, in a virtual machine with Debian's kernel.
 //!
-//! Test binaries of the workspace run in it unchanged: the machine's user space is of the same Debian release as the one
-//! that has built them. To add some, name them in [`TESTS`]; for anything else, add a [`Scenario`].
+//! Executables of the workspace run in it unchanged: the machine's user space is of the same Debian release as the one
+//! that has built them. To run more, add test targets to [`TESTS`] and anything else to [`SCRIPTS`].
 
 mod image;
 mod machine;
@@ -12,10 +12,18 @@ use anyhow::{Context, Result, bail};
 
 use self::{
     image::Image,
-    machine::{Machine, Scenario},
+    machine::{Machine, Outcome, Scenario},
 };
 use super::{LIBTEST, count::Counts, stage::Runner};
 use crate::{process, repo};
+
+/// Names, scripts that end with 0 if all is well, and seconds that each may take. The command `ringway` is there, and
+/// Debian's ibverbs-utils, rdmacm-utils, perftest, iproute2 and tcpdump. They run before the tests.
+const SCRIPTS: [(&str, &str, u64); 1] = [(
+    "list",
+    "/share/bin/ringway rdma list | tee /tmp/list && grep 'GID  [*] .* RoCE v2 .* 10.0.0.1 (rank0)' /tmp/list",
+    10,
+)];
 
 /// Test targets whose ignored tests need the machine, with the seconds that each may take there.
 const TESTS: [(&str, u64); 2] = [("live", 60), ("verbs", 60)];
@@ -23,11 +31,15 @@ const TESTS: [(&str, u64); 2] = [("live", 60), ("verbs", 60)];
 pub(super) fn run(runner: &Runner) -> Result<Counts> {
     if let Some(reason) = Image::impossible() {
         runner.note(format!("skipped: {reason}"));
-        return Ok(Counts::skipped(TESTS.len() as u64));
+        return Ok(Counts::skipped((SCRIPTS.len() + TESTS.len()) as u64));
     }
     let image = Image::get(runner)?;
-    let binaries = executables()?;
-    let scenarios = TESTS.map(|(target, seconds)| Scenario {
+    let scripts = SCRIPTS.map(|(name, script, seconds)| Scenario {
+        name: name.to_owned(),
+        script: script.to_owned(),
+        seconds,
+    });
+    let tests = TESTS.map(|(target, seconds)| Scenario {
         name: target.to_owned(),
         script: format!("/share/bin/{target} --ignored --test-threads=1"),
         seconds,
@@ -35,38 +47,50 @@ pub(super) fn run(runner: &Runner) -> Result<Counts> {
     let machine = Machine {
         devices: 2,
         mtu: 4200, // for packets of 4096 bytes of payload
-        binaries,
+        binaries: executables()?,
     };
-    let outcomes = machine.run(runner, &image, &scenarios)?;
+    let scenarios: Vec<Scenario> = scripts.into_iter().chain(tests).collect();
     let mut sum = Counts::default();
-    for outcome in outcomes {
-        println!(
-            "-- {} in the virtual machine\n{}",
-            outcome.name,
-            outcome.text.trim()
-        );
-        for name in (LIBTEST.failures)(&outcome.text) {
-            runner.failed(name);
-        }
-        let mut counts = (LIBTEST.counts)(&outcome.text).unwrap_or_default();
-        match outcome.code {
-            Some(0) if counts.passed > 0 => {}
-            Some(0) => bail!("{} ran no test in the virtual machine", outcome.name),
-            code => {
-                let why = code.map_or_else(
-                    || "did not end".to_owned(),
-                    |code| format!("ended with {code}"),
-                );
-                println!("{} {why} in the virtual machine", outcome.name);
-                counts.failed = counts.failed.max(1);
-            }
-        }
-        sum = sum + counts;
+    for outcome in machine.run(runner, &image, &scenarios)? {
+        let name = &outcome.name;
+        println!("-- {name} in the virtual machine\n{}", outcome.text.trim());
+        sum = sum + judge(runner, &outcome)?;
     }
     Ok(sum)
 }
 
-/// The executables of the test targets with their names, built as the other tests are.
+/// The tests of a scenario, or the one that a script is.
+fn judge(runner: &Runner, outcome: &Outcome) -> Result<Counts> {
+    let name = &outcome.name;
+    for test in (LIBTEST.failures)(&outcome.text) {
+        runner.failed(test);
+    }
+    let is_script = SCRIPTS.iter().any(|(script, ..)| script == name);
+    let counts = (LIBTEST.counts)(&outcome.text);
+    match (outcome.code, counts) {
+        (Some(0), _) if is_script => Ok(Counts::one_passed()),
+        (Some(0), Some(counts)) if counts.passed > 0 => Ok(counts),
+        (Some(0), _) => bail!("{name} ran no test in the virtual machine"),
+        (code, counts) => {
+            let why = code.map_or_else(
+                || "did not end".to_owned(),
+                |code| format!("ended with {code}"),
+            );
+            println!("{name} {why} in the virtual machine");
+            if is_script {
+                runner.failed(name.clone());
+            }
+            let counts = counts.unwrap_or_default();
+            Ok(Counts {
+                failed: counts.failed.max(1),
+                ..counts
+            })
+        }
+    }
+}
+
+/// The executables with their names, built as the other tests are. Cargo builds the command for its integration tests,
+/// of which `rdma` is one.
 fn executables() -> Result<Vec<(PathBuf, String)>> {
     let mut build = repo::cargo([
         "test",
@@ -75,6 +99,7 @@ fn executables() -> Result<Vec<(PathBuf, String)>> {
         "ringway-python",
         "--no-run",
         "--message-format=json",
+        "--test=rdma",
     ]);
     for (target, _) in TESTS {
         build.args(["--test", target]);
@@ -84,15 +109,19 @@ fn executables() -> Result<Vec<(PathBuf, String)>> {
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
-    let built = |target: &str| {
-        messages
+    let built = |name: &str, kind: &str| {
+        let path = messages
             .iter()
-            .filter(|message| message["target"]["name"] == target)
+            .filter(|message| {
+                message["target"]["name"] == name && message["target"]["kind"][0] == kind
+            })
             .find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
-            .with_context(|| format!("cargo built no executable of the test {target}"))
+            .with_context(|| format!("cargo built no executable {name}"))?;
+        Ok((path, name.to_owned()))
     };
     TESTS
         .into_iter()
-        .map(|(target, _)| Ok((built(target)?, target.to_owned())))
+        .map(|(target, _)| built(target, "test"))
+        .chain([built("ringway", "bin")])
         .collect()
 }
