@@ -6,15 +6,16 @@
 The script is an ordinary DistributedDataParallel script; the backend's name is all that changes between the two
 lines above. It needs scikit-learn for its bundled digits: 1,797 grey images of 8 x 8 pixels, 20 % of them held out.
 
-What the figures mean. `step` is the median time of a training step (forward, backward with its all-reduce,
-optimizer). `comm` is the communication that the step waits for: after each epoch, steps with and without gradient
-exchange (`no_sync`) alternate, each from a barrier and timed on the slowest rank; `comm` is the difference of the
-two medians, and its share is that difference over `step`. Communication that hides behind the backward pass costs
-the step nothing and is not in it; waiting for a slower rank costs it time and is. Where the difference is smaller than
-the noise of the timing it can come out below zero, and is reported so.
+What the figures mean. After each epoch, training steps (forward, backward, optimizer) with gradient exchange and
+without (`no_sync`) alternate on one batch, each from a barrier and timed on the slowest rank. `step` is the median of
+those with; `comm`, the communication that a step waits for, is the difference of the two medians, and its share is
+that difference over `step`: both come from the same steps. Then the model is put back as it was. Communication that
+hides behind the backward pass costs the step nothing and is not in it; waiting for a slower rank costs it time and is.
+Where the difference is smaller than the noise of the timing it can come out below zero, and is reported so.
 """
 
 import argparse
+import copy
 import json
 import os
 import statistics
@@ -56,19 +57,22 @@ def network():
     )
 
 
+def train_step(model, optimizer, x, y):
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+
+
 def train_epoch(model, optimizer, loader):
-    """One pass over this rank's share; the mean loss over all ranks and the seconds of each step."""
-    total, times = torch.zeros(2), []
+    """One pass over this rank's share; the mean loss over all ranks."""
+    total = torch.zeros(2)
     for x, y in loader:
-        start = time.perf_counter()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        times.append(time.perf_counter() - start)
+        loss = train_step(model, optimizer, x, y)
         total += torch.tensor([loss.item() * len(y), len(y)])
     dist.all_reduce(total)
-    return (total[0] / total[1]).item(), times
+    return (total[0] / total[1]).item()
 
 
 def accuracy(model, held_out):
@@ -83,19 +87,21 @@ def accuracy(model, held_out):
 
 
 def probe(model, optimizer, batch):
-    """Seconds of forward and backward on the slowest rank, [with, without] gradient exchange.
+    """Seconds of a training step on the slowest rank, [with, without] gradient exchange.
 
-    The model stays as it is.
+    The model and the optimizer are left as they were.
     """
+    kept = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
     times = torch.zeros(2, PROBES, dtype=torch.float64)
     for k in range(PROBES):
         for row, context in enumerate((nullcontext, model.no_sync)):
             dist.barrier()
             start = time.perf_counter()
             with context():
-                nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+                train_step(model, optimizer, *batch)
             times[row, k] = time.perf_counter() - start
-            optimizer.zero_grad()
+    model.load_state_dict(kept[0])
+    optimizer.load_state_dict(kept[1])
     dist.all_reduce(times, dist.ReduceOp.MAX)
     return times.tolist()
 
@@ -104,9 +110,10 @@ def milliseconds(seconds):
     return 1e3 * statistics.median(seconds)
 
 
-def figures(steps, probes):
+def figures(probes):
     """The medians of the module's docstring, in milliseconds and as a share."""
-    step, comm = milliseconds(steps), milliseconds(probes[0]) - milliseconds(probes[1])
+    step = milliseconds(probes[0])
+    comm = step - milliseconds(probes[1])
     return {"step_ms": step, "comm_ms": comm, "comm_share": comm / step}
 
 
@@ -146,17 +153,15 @@ def main():
                     print(json.dumps(line), file=log)
 
     start = time.perf_counter()
-    all_steps: list[float] = []
     all_probes: list[list[float]] = [[], []]
     result = 0.0
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
-        loss, steps = train_epoch(model, optimizer, loader)
+        loss = train_epoch(model, optimizer, loader)
         schedule.step()
         result = accuracy(model, held_out)
         probes = probe(model, optimizer, probe_batch)
-        now = figures(steps, probes)
-        all_steps += steps
+        now = figures(probes)
         all_probes = [a + b for a, b in zip(all_probes, probes, strict=True)]
         report(
             "epoch",
@@ -167,7 +172,7 @@ def main():
             accuracy=result,
             **now,
         )
-    total = figures(all_steps, all_probes)
+    total = figures(all_probes)
     seconds = time.perf_counter() - start
     report(
         "run",

@@ -55,9 +55,10 @@ th:first-child, td:first-child {{ text-align: left; }} th {{ color: var(--soft);
 <p>{setting}</p>
 <div class='charts'>{figures}</div>
 <table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>
-<p>A step is forward, backward with its all-reduce, and optimizer; the median over the run. Communication is what the
-step waits for: steps with and without gradient exchange alternate after each epoch, and it is the difference of
-their medians. What hides behind the backward pass is not in it, waiting for a slower rank is. One run of each
+<p>A step is forward, backward with its all-reduce, and optimizer. After each epoch, steps with and without gradient
+exchange alternate on one batch, timed on the slowest rank. A step's time is the median of those with, over the run;
+communication, which is what the step waits for, is the difference of the two medians: both come from the same steps.
+What hides behind the backward pass is not in it, waiting for a slower rank is. One run of each
 backend, one after the other, on the machine as it was.</p>
 </body></html>
 ",
