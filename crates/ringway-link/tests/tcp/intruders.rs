@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
+    os::fd::AsFd as _,
     time::{Duration, Instant},
 };
 
@@ -263,4 +264,42 @@ fn other_fingerprints_are_a_mismatch_once() {
     }
     node.tcp.cancel(GROUP, 0);
     node.tcp.cancel(GROUP, 1);
+}
+
+/// A peer that leaves with something unread in its socket has its kernel reset the stream behind its goodbye.
+#[test]
+fn a_reset_behind_a_goodbye_is_a_leave() {
+    let (mut node, mut stream, _intruder) = victim(&small());
+    // Somebody who waits for the peer, or its leaving were no event.
+    let place = Staging::new(100);
+    node.recv(1, key(0, 0), Sink::Place(place.memory()));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    stream.write_all(&welcome()).unwrap();
+    // It has nothing more to write then: only reading can tell it of the reset.
+    stream
+        .set_read_timeout(Some(Duration::from_millis(5)))
+        .unwrap();
+    let mut greeting = [0; HEADER];
+    while !stream.peek(&mut greeting).is_ok_and(|got| got == HEADER) {
+        assert!(Instant::now() < deadline, "no welcome");
+        node.poll();
+    }
+    stream.write_all(&Frame::Goodbye.encode()).unwrap();
+    // A reset takes with it what is still on its way.
+    while ringway_sys::socket::unacknowledged(stream.as_fd()).unwrap() > 0 {
+        assert!(Instant::now() < deadline);
+    }
+    socket2::SockRef::from(&stream)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+    drop(stream);
+    while node.lost.is_empty() {
+        assert!(Instant::now() < deadline, "its leaving is not noticed");
+        node.poll();
+    }
+    assert!(
+        matches!(node.lost[..], [LinkError::Left { peer: 1 }]),
+        "{:?}",
+        node.lost
+    );
 }
