@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     io::{BufRead, BufReader, Read, Write},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream},
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
     sync::{
@@ -44,8 +44,13 @@ const LONGEST_LINE: u64 = 64 << 10;
 /// An address of the loopback interface, and a port of it that was free a moment ago. IPv6 where there is no IPv4.
 fn free_port() -> Result<(IpAddr, u16)> {
     let bind = |ip: IpAddr| TcpListener::bind((ip, 0)).map(|socket| (ip, socket));
+    // Addresses of an interface that is down can be bound to all the same.
+    let reach = |(ip, socket): (IpAddr, TcpListener)| {
+        TcpStream::connect(socket.local_addr()?).map(|_| (ip, socket))
+    };
     let (ip, socket) = bind(Ipv4Addr::LOCALHOST.into())
-        .or_else(|_| bind(Ipv6Addr::LOCALHOST.into()))
+        .and_then(reach)
+        .or_else(|_| bind(Ipv6Addr::LOCALHOST.into()).and_then(reach))
         .context(
             "no address on the loopback interface, where ranks are to meet (`ip link set lo up`)",
         )?;

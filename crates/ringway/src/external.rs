@@ -11,7 +11,9 @@ use ringway_plan::Rank;
 
 use crate::{
     Communicator, Error,
-    bootstrap::{BootstrapError, Malformed, Reader, Store, StoreError, Writer, missing},
+    bootstrap::{
+        BootstrapError, Malformed, Reader, Store, StoreError, Writer, get_reminding, missing,
+    },
     communicator::Seat,
 };
 
@@ -47,10 +49,12 @@ impl Communicator {
         };
         store.set(&seat_key(rank), &write_seat(seat))?;
 
+        let is_there = |&member: &Rank| store.get(&seat_key(member), began).is_ok();
+        let absentees = || (0..size).filter(|member| !is_there(member)).collect();
+        let get = |key: &str| get_reminding(store, key, deadline, &absentees);
         let absent = |error| match error {
             StoreError::Absent { .. } => {
-                let is_there = |&member: &Rank| store.get(&seat_key(member), began).is_ok();
-                let absent: Vec<Rank> = (0..size).filter(|member| !is_there(member)).collect();
+                let absent: Vec<Rank> = absentees();
                 let note = "ranks of the group that is being made".to_owned();
                 Error::from(missing(size, &absent, began.elapsed(), note))
             }
@@ -61,12 +65,12 @@ impl Communicator {
             // Groups of the same members must differ. Streams of messages have the other half of the numbers.
             all.u64(RandomState::new().build_hasher().finish() >> 1);
             for member in 0..size {
-                let seat = store.get(&seat_key(member), deadline).map_err(absent)?;
+                let seat = get(&seat_key(member)).map_err(absent)?;
                 all.bytes.extend_from_slice(&seat);
             }
             store.set(GROUP_KEY, &all.bytes)?;
         }
-        let all = store.get(GROUP_KEY, deadline).map_err(absent)?;
+        let all = get(GROUP_KEY).map_err(absent)?;
         let found = read_group(&all, size).map_err(|error| error.to_string());
         let ranks = engine.world.size();
         let checked =

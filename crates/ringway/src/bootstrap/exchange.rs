@@ -107,7 +107,7 @@ fn collect(store: &dyn Store, me: &Join, deadline: Instant) -> Result<Reply, Sto
 }
 
 /// As [`Store::get`]; from time to time the log says who is `missing`.
-fn get_reminding(
+pub(crate) fn get_reminding(
     store: &dyn Store,
     key: &str,
     deadline: Instant,

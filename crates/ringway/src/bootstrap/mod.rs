@@ -22,6 +22,7 @@ mod world;
 
 pub(crate) use codec::{Malformed, Reader, Writer};
 pub use error::BootstrapError;
+pub(crate) use exchange::get_reminding;
 pub use hostlist::expand_hostlist;
 pub use join::join;
 pub(crate) use join::missing;

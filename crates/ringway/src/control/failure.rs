@@ -65,8 +65,8 @@ pub enum Cause {
     Silent {
         /// For how long when it was given up.
         silence: Duration,
-        /// What the host says of its process, where it could be asked: `stopped by a signal`.
-        state: String,
+        /// What else is known: `its process is stopped by a signal`; may be empty.
+        known: String,
     },
     /// An operation of its did not end in time.
     Timeout {
@@ -114,10 +114,10 @@ impl fmt::Display for Failure {
             Cause::Misfit { peer, detail } => {
                 write!(f, "sent rank {peer} what does not fit: {detail}")?;
             }
-            Cause::Silent { silence, state } => {
+            Cause::Silent { silence, known } => {
                 write!(f, "has given no sign of life for {silence:.1?}")?;
-                if !state.is_empty() {
-                    write!(f, " (its process is {state})")?;
+                if !known.is_empty() {
+                    write!(f, " ({known})")?;
                 }
             }
             Cause::Timeout {

@@ -191,10 +191,10 @@ fn write_cause(body: &mut Writer, cause: &Cause) {
             body.number(*peer);
             body.text(detail, MOST_TEXT);
         }
-        Cause::Silent { silence, state } => {
+        Cause::Silent { silence, known } => {
             body.u8(6);
             write_duration(body, *silence);
-            body.text(state, MOST_TEXT);
+            body.text(known, MOST_TEXT);
         }
         Cause::Timeout {
             limit,
@@ -238,7 +238,7 @@ fn read_cause(body: &mut Reader<'_>) -> Result<Cause, Malformed> {
         },
         6 => Cause::Silent {
             silence: read_duration(body)?,
-            state: body.text(MOST_TEXT)?,
+            known: body.text(MOST_TEXT)?,
         },
         7 => Cause::Timeout {
             limit: read_duration(body)?,
@@ -301,7 +301,7 @@ mod tests {
                 expected,
                 found
             }),
-            (time(), text).prop_map(|(silence, state)| Cause::Silent { silence, state }),
+            (time(), text).prop_map(|(silence, known)| Cause::Silent { silence, known }),
             (time(), text, proptest::option::of(0_usize..99), text).prop_map(
                 |(limit, operation, awaited, set_by)| Cause::Timeout {
                     limit,
