@@ -353,3 +353,32 @@ fn counters_are_the_devices_own() {
     a.done(1, Done::Send);
     assert!(sent(&a) > before);
 }
+
+#[test]
+fn an_armed_device_becomes_readable_and_one_with_something_is_not_slept_on() {
+    let (mut a, mut b) = stand_ins();
+    connect(&mut a, &mut b);
+    let readable = |end: &End| {
+        let set = Epoll::new().unwrap();
+        set.add(end.device.fd(), 0, Interest::Read).unwrap();
+        let mut ready = Vec::new();
+        set.wait(&mut ready, Some(Duration::ZERO)).unwrap();
+        !ready.is_empty()
+    };
+    for id in [1, 2] {
+        b.receive(id, 0..8).unwrap();
+    }
+    let source = Source::Inline(b"x");
+    let immediate = None;
+    assert!(b.device.arm());
+    assert!(!readable(&b));
+    a.send(1, Work::Send { source, immediate }).unwrap();
+    assert!(readable(&b));
+    b.device.disarm();
+    assert!(!readable(&b));
+    // What was there before the request for a notification is found by `arm` itself.
+    assert!(!b.device.arm());
+    b.device.disarm();
+    let length = 1;
+    b.done(1, Done::Receive { length, immediate });
+}

@@ -290,3 +290,28 @@ fn device_memory_is_registered_by_its_descriptor() {
     assert_eq!(region.remote_place(4096).address, 4096);
     assert_ne!(region.remote_key(), a.region.remote_key());
 }
+
+#[test]
+fn an_armed_queue_notifies_once_and_one_that_is_not_does_not() {
+    let (a, b) = ends();
+    let channel = b.completions.channel();
+    let mut got = Vec::new();
+    for (armed, notifies) in [(false, false), (true, true)] {
+        for id in [1, 2] {
+            b.pair.post_receive(id, b.region.local(0..8)).unwrap();
+        }
+        if armed {
+            b.completions.arm().unwrap();
+        }
+        assert!(!channel.take().unwrap());
+        for id in [1, 2] {
+            a.send(id, 0..8, None).unwrap();
+        }
+        assert_eq!(channel.take().unwrap(), notifies);
+        assert!(!channel.take().unwrap());
+        got.clear();
+        b.completions.poll(&mut got).unwrap();
+        b.completions.poll(&mut got).unwrap();
+        assert_eq!(got.len(), 2);
+    }
+}

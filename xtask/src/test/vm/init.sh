@@ -36,7 +36,8 @@ need [ -e "$report" ]
 # One device a rank, each on an interface of its own, which meet in a bridge.
 ip link set lo up
 sysctl -q -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0 net.ipv4.conf.all.accept_local=1 \
-    net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv6.conf.default.accept_dad=0
+    net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv6.conf.default.accept_dad=0 \
+    net.ipv6.conf.all.keep_addr_on_down=1
 need ip link add fabric type bridge
 need ip link set fabric mtu "$MTU" up
 rank=0
@@ -44,13 +45,17 @@ while [ "$rank" -lt "$DEVICES" ]; do
     need ip link add "rank$rank" mtu "$MTU" address "02:00:00:00:00:0$((rank + 1))" type veth peer name "port$rank" mtu "$MTU"
     need ip link set "port$rank" master fabric up
     need ip addr add "10.0.0.$((rank + 1))/24" dev "rank$rank"
+    need ip addr add "fd00::$((rank + 1))/64" dev "rank$rank" nodad
     need /vm/link-up "$rank"
     need ip rule add pref 50 from "10.0.0.$((rank + 1))" iif lo lookup $((1000 + rank))
+    need ip -6 rule add pref 50 from "fd00::$((rank + 1))" iif lo lookup $((1000 + rank))
     need rdma link add "rxe$rank" type rxe netdev "rank$rank"
     rank=$((rank + 1))
 done
-need ip rule add pref 100 lookup local
-need ip rule del pref 0
+for family in -4 -6; do
+    need ip "$family" rule add pref 100 lookup local
+    need ip "$family" rule del pref 0
+done
 
 {
     while read -r name seconds; do

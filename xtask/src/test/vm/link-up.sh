@@ -6,8 +6,9 @@
 # the local one would take the short cut.
 set -e
 rank=$1
-address=10.0.0.$((rank + 1))
 table=$((1000 + rank))
 ip link set "rank$rank" up
-ip route replace local "$address" dev "rank$rank" table "$table"
-ip route replace 10.0.0.0/24 dev "rank$rank" src "$address" table "$table"
+ip route replace local "10.0.0.$((rank + 1))" dev "rank$rank" table "$table"
+ip route replace 10.0.0.0/24 dev "rank$rank" src "10.0.0.$((rank + 1))" table "$table"
+ip -6 route replace local "fd00::$((rank + 1))" dev "rank$rank" table "$table"
+ip -6 route replace fd00::/64 dev "rank$rank" table "$table"

@@ -34,7 +34,7 @@ pub(super) struct Outcome {
 
 /// What the machine is made of, besides its image.
 pub(super) struct Machine {
-    /// Soft-RoCE devices: `rxe0` on `rank0` at 10.0.0.1, and so on; 9 at most.
+    /// Soft-RoCE devices: `rxe0` on `rank0` at 10.0.0.1 and fd00::1, and so on; 9 at most.
     pub(super) devices: u32,
     /// The MTU in bytes of their links.
     pub(super) mtu: u32,
