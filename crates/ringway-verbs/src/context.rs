@@ -1,7 +1,6 @@
-//! Devices, and one that is open.
+//! A device that is open.
 
 use std::{
-    ffi::CStr,
     fmt,
     os::fd::{AsFd, BorrowedFd},
     ptr::NonNull,
@@ -9,94 +8,13 @@ use std::{
 };
 
 use crate::{
+    device::List,
     error::VerbsError,
     ffi,
     gid::{Gid, GidEntry, GidKind},
     library::Library,
     mtu::Mtu,
 };
-
-/// A device that can be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceName {
-    /// The name, as `ibv_devices` shows it.
-    pub name: String,
-    /// The globally unique identifier.
-    pub guid: u64,
-}
-
-/// The list of devices as the library has it, given back when it is dropped.
-struct List<'a> {
-    library: &'a Library,
-    devices: NonNull<*mut ffi::ibv_device>,
-    count: usize,
-}
-
-impl<'a> List<'a> {
-    fn get(library: &'a Library) -> Result<Self, VerbsError> {
-        let mut count = 0;
-        // SAFETY: `count` is a place for an integer.
-        let devices = unsafe { (library.verbs.ibv_get_device_list)(&raw mut count) };
-        let Some(devices) = NonNull::new(devices) else {
-            let error = VerbsError::last("ibv_get_device_list", "this machine");
-            // A kernel without RDMA: as good as one without devices.
-            if error.errno() == Some(libc::ENOSYS) {
-                return Ok(Self {
-                    library,
-                    devices: NonNull::dangling(),
-                    count: 0,
-                });
-            }
-            return Err(error);
-        };
-        Ok(Self {
-            library,
-            devices,
-            count: usize::try_from(count).unwrap_or(0),
-        })
-    }
-
-    fn each(&self) -> impl Iterator<Item = *mut ffi::ibv_device> {
-        let devices: &[*mut ffi::ibv_device] = match self.count {
-            0 => &[],
-            // SAFETY: the library's array has `count` entries and lives until the list is freed, which `drop` does.
-            count => unsafe { std::slice::from_raw_parts(self.devices.as_ptr(), count) },
-        };
-        devices.iter().copied()
-    }
-
-    fn name(&self, device: *mut ffi::ibv_device) -> String {
-        // SAFETY: the device is of the list, which is not freed.
-        let name = unsafe { (self.library.verbs.ibv_get_device_name)(device) };
-        // SAFETY: the library returns a C string within the device.
-        unsafe { CStr::from_ptr(name) }
-            .to_string_lossy()
-            .into_owned()
-    }
-}
-
-impl Drop for List<'_> {
-    fn drop(&mut self) {
-        if self.devices != NonNull::dangling() {
-            // SAFETY: the list is from the library and is freed once.
-            unsafe { (self.library.verbs.ibv_free_device_list)(self.devices.as_ptr()) }
-        }
-    }
-}
-
-/// The devices of this machine that the library has a driver for, in the kernel's order.
-///
-/// # Errors
-/// If the kernel's list cannot be read. A kernel without RDMA has no devices.
-pub fn devices(library: &Library) -> Result<Vec<DeviceName>, VerbsError> {
-    let list = List::get(library)?;
-    let named = list.each().map(|device| DeviceName {
-        name: list.name(device),
-        // SAFETY: the device is of the list, which is not freed.
-        guid: u64::from_be(unsafe { (library.verbs.ibv_get_device_guid)(device) }),
-    });
-    Ok(named.collect())
-}
 
 /// An open device.
 ///
@@ -149,27 +67,6 @@ pub struct Port {
     pub max_message: u32,
     /// How many entries the table of GIDs has, holes included.
     pub gid_count: u32,
-}
-
-/// Something that happened to a device at no request's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AsyncEvent {
-    /// The port cannot carry data any more. Requests end by time-out unless it comes back.
-    PortDown(u8),
-    /// The port can carry data again.
-    PortUp(u8),
-    /// The port's table of GIDs has changed: indices found before are void.
-    GidChange(u8),
-    /// The queue pair of this number has failed and carries nothing more.
-    QueuePairFatal(u32),
-    /// The queue pair of this number got a request that it refused.
-    QueuePairRefused(u32),
-    /// A completion queue ran over: its completions are lost.
-    CompletionQueueOverrun,
-    /// The device has failed as a whole.
-    DeviceFatal,
-    /// Another event, by its number in `enum ibv_event_type`; none of those concern this crate's objects.
-    Other(u32),
 }
 
 impl Context {
@@ -338,53 +235,6 @@ impl Context {
             table.extend(self.gid(port, index)?);
         }
         Ok(table)
-    }
-
-    /// The next asynchronous event, if one is there; the context's descriptor is readable then.
-    ///
-    /// # Errors
-    /// If the device is gone.
-    pub fn take_event(&self) -> Result<Option<AsyncEvent>, VerbsError> {
-        let mut event = ffi::ibv_async_event::default();
-        // SAFETY: the context is open, and the second argument a place for an event.
-        let code =
-            unsafe { (self.library.verbs.ibv_get_async_event)(self.as_ptr(), &raw mut event) };
-        if code != 0 {
-            let error = VerbsError::last("ibv_get_async_event", &self.name);
-            return match error.errno() {
-                Some(libc::EAGAIN | libc::EINTR) => Ok(None),
-                _ => Err(error),
-            };
-        }
-        let told = self.told(&event);
-        // SAFETY: the event is the one that was got, and is acknowledged once. What it points to is not used after.
-        unsafe { (self.library.verbs.ibv_ack_async_event)(&raw mut event) }
-        Ok(Some(told))
-    }
-
-    /// An event in our words. It must not have been acknowledged: until then, the library keeps the object that it
-    /// points to.
-    fn told(&self, event: &ffi::ibv_async_event) -> AsyncEvent {
-        // The element is a union of pointers and the port's number, an `int`, in its low bytes.
-        let port = (event.element.addr() & 0xff) as u8;
-        let number = || {
-            let pair = event.element.cast::<ffi::ibv_qp>();
-            // SAFETY: for these events the element is a queue pair, which ibv_destroy_qp does not free before the event
-            // is acknowledged.
-            unsafe { (*pair).qp_num }
-        };
-        match event.event_type {
-            ffi::IBV_EVENT_PORT_ERR => AsyncEvent::PortDown(port),
-            ffi::IBV_EVENT_PORT_ACTIVE => AsyncEvent::PortUp(port),
-            ffi::IBV_EVENT_GID_CHANGE => AsyncEvent::GidChange(port),
-            ffi::IBV_EVENT_QP_FATAL => AsyncEvent::QueuePairFatal(number()),
-            ffi::IBV_EVENT_QP_REQ_ERR | ffi::IBV_EVENT_QP_ACCESS_ERR => {
-                AsyncEvent::QueuePairRefused(number())
-            }
-            ffi::IBV_EVENT_CQ_ERR => AsyncEvent::CompletionQueueOverrun,
-            ffi::IBV_EVENT_DEVICE_FATAL => AsyncEvent::DeviceFatal,
-            other => AsyncEvent::Other(other),
-        }
     }
 
     fn place(&self, port: u8) -> String {

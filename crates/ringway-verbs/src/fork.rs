@@ -14,7 +14,8 @@ pub enum ForkSafety {
     /// The kernel copies pinned pages for the child at once (Linux 5.12 and newer). Nothing has to be done.
     Unneeded,
     /// `ibv_fork_init` keeps registered pages out of children: a child that touches them is killed by a signal. Whole
-    /// pages are kept out, with whatever else is on them, so register page-aligned memory.
+    /// pages are kept out, with whatever else is on them, so register page-aligned memory. Of huge pages too, if
+    /// RDMAV_HUGEPAGES_SAFE is set in the environment (ibv_fork_init(3)).
     Enabled,
     /// It could not be made safe: with this error number. Don't fork after memory was registered, or start children by
     /// `exec` at once (Python: the start method "spawn").

@@ -7,12 +7,8 @@ use std::{
 };
 
 use crate::{
-    completion::CompletionQueue,
-    error::VerbsError,
-    ffi,
-    gid::Gid,
-    mtu::Mtu,
-    region::{Access, ProtectionDomain},
+    completion::CompletionQueue, domain::ProtectionDomain, error::VerbsError, ffi, gid::Gid,
+    mtu::Mtu, region::Access,
 };
 
 /// How much a queue pair holds.

@@ -1,4 +1,4 @@
-//! Protection domains and registered memory.
+//! Registered memory.
 
 use std::{
     fmt,
@@ -11,67 +11,7 @@ use std::{
 
 use ringway_sys::Memory;
 
-use crate::{context::Context, error::VerbsError, ffi, memlock::Memlock};
-
-/// What regions and queue pairs are of: a queue pair reaches the regions of its own domain only.
-pub struct ProtectionDomain {
-    raw: NonNull<ffi::ibv_pd>,
-    context: Arc<Context>,
-}
-
-// SAFETY: libibverbs' objects may be used from any thread.
-unsafe impl Send for ProtectionDomain {}
-// SAFETY: as for Send.
-unsafe impl Sync for ProtectionDomain {}
-
-impl ProtectionDomain {
-    /// A new one.
-    ///
-    /// # Errors
-    /// If the device has none left.
-    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
-        // SAFETY: the context is open.
-        let raw = unsafe { (context.library().verbs.ibv_alloc_pd)(context.as_ptr()) };
-        let Some(raw) = NonNull::new(raw) else {
-            return Err(VerbsError::last("ibv_alloc_pd", context.name()));
-        };
-        Ok(Arc::new(Self {
-            raw,
-            context: Arc::clone(context),
-        }))
-    }
-
-    /// The device.
-    pub const fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
-    pub(crate) const fn as_ptr(&self) -> *mut ffi::ibv_pd {
-        self.raw.as_ptr()
-    }
-}
-
-impl fmt::Debug for ProtectionDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ProtectionDomain")
-            .field(&self.context.name())
-            .finish()
-    }
-}
-
-impl Drop for ProtectionDomain {
-    fn drop(&mut self) {
-        // SAFETY: regions and queue pairs hold an `Arc` of the domain, so nothing uses it any more.
-        let code = unsafe { (self.context.library().verbs.ibv_dealloc_pd)(self.as_ptr()) };
-        if code != 0 {
-            tracing::warn!(
-                device = self.context.name(),
-                code,
-                "a protection domain could not be freed"
-            );
-        }
-    }
-}
+use crate::{domain::ProtectionDomain, error::VerbsError, ffi, memlock::Memlock};
 
 /// What the device may do with a region besides reading it for requests of this side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,7 +134,7 @@ impl Region {
         access: Access,
     ) -> Result<Self, VerbsError> {
         Memlock::of_process().check(memory.len() as u64)?;
-        let verbs = &domain.context.library().verbs;
+        let verbs = &domain.context().library().verbs;
         let address = memory.as_ptr().cast();
         let raw = if access.bits() & ffi::IBV_ACCESS_RELAXED_ORDERING == 0 {
             // SAFETY: the domain is alive; the memory is valid by its handle's promise until the region is dropped.
@@ -224,10 +164,10 @@ impl Region {
         access: Access,
     ) -> Result<Self, VerbsError> {
         const CALL: &str = "ibv_reg_dmabuf_mr";
-        let Some(register) = domain.context.library().verbs.ibv_reg_dmabuf_mr else {
+        let Some(register) = domain.context().library().verbs.ibv_reg_dmabuf_mr else {
             return Err(VerbsError::Call {
                 call: CALL,
-                place: domain.context.name().to_owned(),
+                place: domain.context().name().to_owned(),
                 source: std::io::Error::from_raw_os_error(libc::EOPNOTSUPP),
             });
         };
@@ -243,7 +183,8 @@ impl Region {
         domain: &Arc<ProtectionDomain>,
         memory: Memory,
     ) -> Result<Self, VerbsError> {
-        let raw = NonNull::new(raw).ok_or_else(|| VerbsError::last(call, domain.context.name()))?;
+        let raw =
+            NonNull::new(raw).ok_or_else(|| VerbsError::last(call, domain.context().name()))?;
         Ok(Self {
             raw,
             memory,
@@ -314,7 +255,7 @@ impl fmt::Debug for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let context = &self.domain.context;
+        let context = self.domain.context();
         // SAFETY: the region is registered, and is deregistered once.
         let code = unsafe { (context.library().verbs.ibv_dereg_mr)(self.raw.as_ptr()) };
         if code != 0 {

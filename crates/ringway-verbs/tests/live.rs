@@ -17,7 +17,7 @@ use pair::{End, LONG, exchange, poll_one, poll_within};
 use ringway_sys::{Epoll, Interest, end_with_parent};
 use ringway_verbs::{
     Access, AsyncEvent, CmEvent, CmEventKind, CmId, ConnectionTerms, Context, EventChannel,
-    Library, Mtu, Operation, QueuePairState, Source, Status, devices,
+    ForkSafety, Library, Mtu, Operation, QueuePairState, Source, Status, devices,
     gid::{self, Family, GidKind, Wish},
     sysfs,
 };
@@ -167,6 +167,31 @@ fn a_region_may_be_dropped_while_its_request_is_on_its_way() {
         "{status}"
     );
     drop(pair);
+}
+
+/// A child that has been forked and does not go away, as Python's data loaders are. Were pages shared with it that the
+/// device uses, what this process writes next would go to copies, and the device would send the old bytes.
+#[test]
+#[ignore = "needs the devices of the virtual machine: cargo xtask test vm"]
+fn a_forked_child_takes_no_registered_page_away() {
+    let library = Library::load().unwrap();
+    assert!(!matches!(library.fork_safety(), ForkSafety::Unsafe(_)));
+    let (a, b) = ends();
+    // SAFETY: the child calls nothing but pause, which may be called after a fork of a process with threads.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: no arguments.
+            unsafe { libc::pause() };
+        }
+    }
+    assert!(child > 0);
+    exchange(&a, &b, &[1, 100_003]);
+    // SAFETY: the child is ours, and alive until it was waited for.
+    let killed = unsafe { libc::kill(child, libc::SIGKILL) };
+    // SAFETY: no place for the status is given, so none is written.
+    let waited = unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    assert_eq!((killed, waited), (0, child));
 }
 
 /// What another process is killed in the middle of.

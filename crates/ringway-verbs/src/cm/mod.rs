@@ -13,6 +13,7 @@
 //! | → `ConnectResponse`; `ready` the queue pair, `establish` | → `Established` |
 //! | `disconnect`, or → `Disconnected` | likewise |
 
+mod address;
 mod event;
 mod id;
 

@@ -1,10 +1,15 @@
 //! The virtual machine's kernel and file system, made once from Debian packages.
 
-use std::{env::consts, fs, path::PathBuf, process::Command};
+use std::{
+    env::consts,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{repo, setup, test::stage::Runner};
+use crate::{setup, test::stage::Runner};
 
 /// What makes it, and what it is made of beside packages. An image whose recipe is another is made anew.
 const FILES: [(&str, &str); 3] = [
@@ -51,9 +56,8 @@ impl Image {
             .map(|error| format!("{error:#}"))
     }
 
-    /// The one in the target directory, made if it is missing or of another recipe.
-    pub(super) fn get(runner: &Runner) -> Result<Self> {
-        let parent = repo::target().join("vm");
+    /// The one in this directory, made if it is missing or of another recipe.
+    pub(super) fn get(runner: &Runner, parent: &Path) -> Result<Self> {
         let dir = parent.join("image");
         let recipe: String = FILES.iter().map(|(_, text)| *text).collect();
         if fs::read_to_string(dir.join("recipe")).is_ok_and(|made_by| made_by == recipe) {

@@ -1,8 +1,8 @@
 //! A run of the virtual machine: scenarios in, their output and exit codes out.
 
 use std::{
-    fs::{self, File},
-    path::PathBuf,
+    fs,
+    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::image::Image;
-use crate::{repo, test::stage::Runner};
+use crate::test::stage::Runner;
 
 /// Something to run in the machine.
 pub(super) struct Scenario {
@@ -49,17 +49,14 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t
                                 audit=0 apparmor=0 random.trust_cpu=on";
 
 impl Machine {
-    /// Boots, runs the scenarios one after the other, and powers off.
+    /// Boots, runs the scenarios one after the other, and powers off. `dir` is for what is shared with the machine.
     pub(super) fn run(
         &self,
         runner: &Runner,
+        dir: &Path,
         image: &Image,
         scenarios: &[Scenario],
     ) -> Result<Vec<Outcome>> {
-        let dir = repo::target().join("vm");
-        // Two runs at once would share a directory, and the processors.
-        let lock = File::create(dir.join("lock")).context("cannot lock target/vm")?;
-        lock.lock().context("cannot lock target/vm")?;
         let share = dir.join("share");
         if share.exists() {
             fs::remove_dir_all(&share)?;

@@ -6,7 +6,11 @@
 mod image;
 mod machine;
 
-use std::{path::PathBuf, process::Stdio};
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::Stdio,
+};
 
 use anyhow::{Context, Result, bail};
 
@@ -33,7 +37,12 @@ pub(super) fn run(runner: &Runner) -> Result<Counts> {
         runner.note(format!("skipped: {reason}"));
         return Ok(Counts::skipped((SCRIPTS.len() + TESTS.len()) as u64));
     }
-    let image = Image::get(runner)?;
+    // Two runs at once would make the same image, and share a directory and the processors.
+    let dir = repo::target().join("vm");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let lock = File::create(dir.join("lock")).context("cannot write target/vm/lock")?;
+    lock.lock().context("cannot lock target/vm/lock")?;
+    let image = Image::get(runner, &dir)?;
     let scripts = SCRIPTS.map(|(name, script, seconds)| Scenario {
         name: name.to_owned(),
         script: script.to_owned(),
@@ -51,7 +60,7 @@ pub(super) fn run(runner: &Runner) -> Result<Counts> {
     };
     let scenarios: Vec<Scenario> = scripts.into_iter().chain(tests).collect();
     let mut sum = Counts::default();
-    for outcome in machine.run(runner, &image, &scenarios)? {
+    for outcome in machine.run(runner, &dir, &image, &scenarios)? {
         let name = &outcome.name;
         println!("-- {name} in the virtual machine\n{}", outcome.text.trim());
         sum = sum + judge(runner, &outcome)?;
