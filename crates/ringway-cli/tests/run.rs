@@ -234,3 +234,26 @@ fn ranks_do_without_shared_memory_where_one_cannot_map_it() {
         assert_eq!(errors.matches(&reason).count(), 2, "{errors}");
     }
 }
+
+/// In a network namespace of its own, which needs root and `ip` (iproute2); without, it says so and passes.
+#[test]
+fn ranks_meet_where_the_loopback_interface_has_ipv6_only() {
+    let probe = Command::new("unshare")
+        .args(["--net", "ip", "link"])
+        .output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        println!("not tested: no network namespace to be had");
+        return;
+    }
+    let ringway = env!("CARGO_BIN_EXE_ringway");
+    let alone = |prepare: &str| {
+        let script = format!("{prepare}; exec {ringway} run -n 2 -- {ringway} bench barrier -n 1");
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", &script]);
+        command.output().unwrap()
+    };
+    let output = alone("ip link set lo up && ip address del 127.0.0.1/8 dev lo");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = alone("ip link set lo down");
+    assert!(text(&output.stderr).contains("`ip link set lo up`"));
+}
