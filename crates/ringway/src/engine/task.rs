@@ -49,6 +49,8 @@ pub(crate) type Callback = Box<dyn FnOnce(&Result<(), Error>) + Send>;
 #[derive(Default)]
 struct End {
     result: Option<Result<(), Error>>,
+    /// Threads in [`Task::sleep`]: waking nobody would still be a system call.
+    sleepers: usize,
     /// Buffers that the operation owns, released when the handle takes them or with the task.
     keep: Option<Box<dyn Any + Send>>,
     callback: Option<Callback>,
@@ -155,7 +157,9 @@ impl Task {
         let callback = end.callback.take();
         end.result = Some(result.clone());
         self.done.store(true, Ordering::Release);
-        self.ended.notify_all();
+        if end.sleepers > 0 {
+            self.ended.notify_all();
+        }
         drop(end);
         if let Some(callback) = callback {
             callback(&result);
@@ -164,9 +168,11 @@ impl Task {
 
     /// Sleeps until the operation has ended, at most `timeout`.
     pub(crate) fn sleep(&self, timeout: Duration) {
-        let end = lock(&self.end);
+        let mut end = lock(&self.end);
         if end.result.is_none() {
-            drop(self.ended.wait_timeout(end, timeout));
+            end.sleepers += 1;
+            let woken = self.ended.wait_timeout(end, timeout);
+            woken.unwrap_or_else(PoisonError::into_inner).0.sleepers -= 1;
         }
     }
 
