@@ -210,7 +210,9 @@ impl Communicator {
             ringway_plan::DataType::U8,
             Memory::EMPTY,
             Memory::EMPTY,
-        ))
+        ))?;
+        self.engine().give_way();
+        Ok(())
     }
 
     /// Sends `elements` to `to`, whose [`Self::recv`] has the same `tag`.
