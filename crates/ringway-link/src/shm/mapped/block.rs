@@ -10,6 +10,7 @@
 //!    32  input       offset in the member's arena, or NOWHERE
 //!    40  output      likewise
 //!    48  staging     offset in the member's staging + 1; 0 while there is none
+//!    56  costs       what such operations take it, see `stores`
 //! parcels   8 KiB each     of small operations, n has parcel n % PARCELS
 //! ```
 //!
@@ -52,6 +53,7 @@ mod context {
     pub(super) const INPUT: usize = 32;
     pub(super) const OUTPUT: usize = 40;
     pub(super) const STAGING: usize = 48;
+    pub(super) const COSTS: usize = 56;
 }
 
 /// A control block of this rank's, for one group. Its offset is told to the other members, who see it through
@@ -166,6 +168,10 @@ impl Context {
 
     pub(super) fn staging(&self) -> Shared64 {
         Shared64::at(self.memory, context::STAGING)
+    }
+
+    pub(super) fn costs(&self) -> Shared64 {
+        Shared64::at(self.memory, context::COSTS)
     }
 
     /// Of one's own context: everything but the progress, which publishes it.

@@ -12,13 +12,13 @@ use super::{MappedPlan, op::Peer};
 const FEW: usize = 8;
 
 /// Does the bytes `part` of a step's chunk, or where data is staged of its `segment`, as far as there are so many;
-/// returns how many there were.
+/// returns how many there were. `staging` is how that is filled.
 pub(super) fn step(
     plan: &MappedPlan,
     program: &BoundProgram,
     peers: &[Peer],
     step: &BoundStep,
-    segment: Option<u64>,
+    (segment, staging): (Option<u64>, Stores),
     part: Range<usize>,
 ) -> usize {
     let (start, most) = match segment {
@@ -53,20 +53,18 @@ pub(super) fn step(
     // What goes to memory that was input, read just before, is better written through the caches.
     let own = &peers[plan.member];
     let input = own.input.slice(0..plan.extent(plan.member)[0]);
-    let streams = |to: Memory| plan.stream && (segment.is_none() || !to.overlaps(input));
+    let streams = |to: &BoundOperand| match to.base {
+        Base::Staging => staging == Stores::Streaming,
+        _ => plan.stream && (segment.is_none() || !place(to).overlaps(input)),
+    };
     with_memory(sources.iter().map(place), |sources| match *sources {
         [source] if finish == Finish::None => {
             for to in destinations {
-                // Others are about to read staging.
-                let cached = to.base == Base::Staging || !streams(place(to));
-                copy(source, place(to), cached);
+                copy(source, place(to), !streams(to));
             }
         }
         _ => with_memory(destinations.iter().map(place), |to| {
-            let past = destinations
-                .iter()
-                .all(|to| to.base != Base::Staging && streams(place(to)));
-            let stores = match past {
+            let stores = match destinations.iter().all(streams) {
                 true => Stores::Streaming,
                 false => Stores::Cached,
             };

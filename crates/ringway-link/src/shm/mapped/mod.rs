@@ -28,6 +28,7 @@ mod op;
 mod plan;
 mod sequence;
 mod staging;
+mod stores;
 mod wait;
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::{
     execute,
     group::{Inner, point, timeout},
     inline,
+    stores::Trial,
     wait::{self, Awaited, Waiter},
 };
 use crate::shm::ArenaBlock;
@@ -59,6 +60,7 @@ struct State {
     /// How far this member has come.
     point: u64,
     awaited: Awaited,
+    trial: Trial,
 }
 
 /// What an operation knows of a member; of this member, its own memory.
@@ -120,6 +122,7 @@ impl MappedOp {
                 word: group.members[me].view.finished(),
                 target: 0,
             },
+            trial: Trial::NONE,
         };
         Self { group, call, state }
     }
@@ -229,6 +232,7 @@ impl State {
         let me = group.me;
         let context = group.members[me].context(self.number);
         context.describe(call.descriptor, group.sequence.finished());
+        context.costs().store(call.plan.stores.word());
         match self.in_arena(group, &call.plan) {
             Some([input, output]) => {
                 self.way = Way::Arena;
@@ -238,7 +242,9 @@ impl State {
             None => {
                 let staging = self.lend_staging(group, &call.plan)?;
                 context.locate(NOWHERE, NOWHERE, staging);
+                self.trial.resume();
                 self.show(&call.plan);
+                self.trial.rest();
             }
         }
         self.tell(group);
@@ -268,16 +274,22 @@ impl State {
         ])
     }
 
-    /// Takes staging, if any is needed; returns what the context says of it.
+    /// Takes staging, if any is needed, and settles how it is filled; returns what the context says of it.
     fn lend_staging(&mut self, group: &Inner, plan: &MappedPlan) -> Result<u64, MappedError> {
         let bytes = plan.staging_bytes();
         if bytes == 0 {
             return Ok(1);
         }
+        if plan.rotation() > 0 {
+            self.trial = plan.stores.next();
+        }
         let finished = group.sequence.finished_everywhere();
-        let block = group
-            .staging
-            .borrow(group.segment.staging_arena(), bytes, finished)?;
+        let block = group.staging.borrow(
+            group.segment.staging_arena(),
+            bytes,
+            plan.rotation(),
+            finished,
+        )?;
         let memory = block.memory().slice(0..bytes);
         let area = group.segment.staging(group.segment.local_rank());
         self.peers[group.me].staging = memory;
@@ -304,7 +316,7 @@ impl State {
                 program,
                 &self.peers,
                 step,
-                Some(segment),
+                (Some(segment), self.trial.stores),
                 0..usize::MAX,
             );
             self.pass(plan, program, index);
@@ -314,7 +326,7 @@ impl State {
     /// Counts a step as done, without telling anybody; returns whether somebody may wait for it.
     fn pass(&mut self, plan: &MappedPlan, program: &BoundProgram, index: usize) -> bool {
         let step = program.step(index);
-        let unneeded = step.only_reuse && plan.segments <= program.ring();
+        let unneeded = step.only_reuse && plan.segments <= plan.copies();
         let point = step.point.filter(|_| !unneeded);
         if let Some(point) = point {
             self.point = self.walk.round() * program.points() + u64::from(point);
@@ -420,7 +432,11 @@ impl State {
     ) -> Result<bool, MappedError> {
         let needed = plan.staging_bytes();
         if member == group.members.len() || needed == 0 {
+            let costs = |member: usize| group.members[member].context(self.number).costs().load();
+            let others = (0..group.members.len()).filter(|&member| member != group.me);
+            plan.stores.hear(others.map(costs));
             self.phase = Phase::Work;
+            self.trial.resume();
             return Ok(true);
         }
         if member != group.me {
@@ -462,12 +478,19 @@ impl State {
         };
         while let Some((index, segment)) = self.walk.at(program) {
             let step = program.step(index);
-            if self.done == 0 && !self.ready(group, program, index, segment) {
+            if self.done == 0 && !self.ready(group, plan, program, (index, segment)) {
                 return None;
             }
             let bytes = self.done..self.done + SLICE;
             let staged = (self.way == Way::Staged).then_some(segment);
-            let moved = execute::step(plan, program, &self.peers, step, staged, bytes);
+            let moved = execute::step(
+                plan,
+                program,
+                &self.peers,
+                step,
+                (staged, self.trial.stores),
+                bytes,
+            );
             if moved == SLICE {
                 self.done += moved;
                 return Some(true);
@@ -482,15 +505,25 @@ impl State {
         }
         match self.way {
             Way::Arena => self.phase = Phase::Leave(0),
-            _ => self.finish(group),
+            _ => {
+                self.trial.rest();
+                plan.stores.learn(&self.trial);
+                self.finish(group);
+            }
         }
         Some(false)
     }
 
     /// Whether all that a step waits for is done.
-    fn ready(&mut self, group: &Inner, program: &BoundProgram, index: usize, segment: u64) -> bool {
+    fn ready(
+        &mut self,
+        group: &Inner,
+        plan: &MappedPlan,
+        program: &BoundProgram,
+        (index, segment): (usize, u64),
+    ) -> bool {
         let step = program.step(index);
-        let reused = segment.checked_sub(program.ring());
+        let reused = segment.checked_sub(plan.copies());
         let waits = program
             .waits(&step.waits)
             .iter()

@@ -6,11 +6,15 @@ use ringway_plan::{
     mapped::{BoundProgram, MappedProgram, Mode},
 };
 
-use super::{block::POINT_BITS, inline::InlinePlan};
+use super::{block::POINT_BITS, inline::InlinePlan, stores::StoreChoice};
 
 /// Bytes of staging that an operation takes at most, unless a single line for each slot is more: it should
 /// stay in the second-level cache of the rank that fills it and not crowd out the rest.
 const STAGING: usize = 768 << 10;
+/// What another core's second-level cache still holds is written at 8 GB/s, what only the last level holds at 25 to 30
+/// (measured between two cores of a Zen 5 with 1 MiB of second-level cache each, from 32 KiB at a time on). So this much
+/// is written before the same again.
+const ROTATION: usize = 2 << 20;
 /// Segments are not cut smaller than this.
 const SHORTEST: usize = 32 << 10;
 /// Nor than this where some ranks only show and others only read, who then wait for the first one only.
@@ -63,7 +67,7 @@ impl MappedSchedule {
 
 /// A compiled schedule for a vector of a certain type, size and reduction. All members' plans of an operation must be
 /// made of the same schedule, numbers and reduction; the call's descriptor stands for them.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct MappedPlan {
     pub(super) member: usize,
     pub(super) members: usize,
@@ -79,6 +83,8 @@ pub struct MappedPlan {
     pub(super) segment: usize,
     pub(super) segments: u64,
     pub(super) stream: bool,
+    /// How staging is filled.
+    pub(super) stores: StoreChoice,
     /// Bytes of each member's input and output.
     extents: Vec<[usize; 2]>,
 }
@@ -121,6 +127,7 @@ impl MappedPlan {
             segment,
             segments,
             stream: longest >= STREAM_FROM,
+            stores: StoreChoice::default(),
             extents,
         }
     }
@@ -130,9 +137,20 @@ impl MappedPlan {
         self.extents[member]
     }
 
-    /// Copies of each slot that staging holds.
+    /// Bytes of staging that this member writes before it writes to the same again. Where others answer in it, their
+    /// caches hold it anyhow, and it is to stay in this member's.
+    pub(super) fn rotation(&self) -> usize {
+        match self.staged.shown_bytes() {
+            Some(_) => ROTATION,
+            None => 0,
+        }
+    }
+
+    /// Copies of each slot that staging holds: at least as many as the program needs.
     pub(super) fn copies(&self) -> u64 {
-        self.staged.ring().min(self.segments)
+        let slots = self.staged.slots().max(1) * self.segment;
+        let lasting = (self.rotation() / slots) as u64;
+        self.staged.ring().max(lasting).min(self.segments)
     }
 
     /// Bytes of staging that each member needs.

@@ -8,8 +8,8 @@ use std::{
 use super::MappedError;
 use crate::shm::{Arena, ArenaBlock};
 
-/// Blocks that a group keeps for its next operations.
-const SPARE: usize = 4;
+/// Bytes of blocks that a group keeps for its next operations.
+const SPARE: usize = 8 << 20;
 
 /// Blocks of staging in use and spare.
 #[derive(Default)]
@@ -19,26 +19,36 @@ pub(super) struct Staging(Mutex<Blocks>);
 struct Blocks {
     /// What members may still read, with the operation.
     lent: VecDeque<(u64, ArenaBlock)>,
-    spare: Vec<ArenaBlock>,
+    /// The one that has lain longest first.
+    spare: VecDeque<Spare>,
+    spare_bytes: usize,
+    /// Bytes of all blocks that were ever lent.
+    written: u64,
+}
+
+struct Spare {
+    block: ArenaBlock,
+    /// [`Blocks::written`] when it came back.
+    since: u64,
 }
 
 impl Staging {
-    /// A block of at least `bytes`, now that every member has finished all operations up to `finished`.
+    /// A block of at least `bytes`, now that every member has finished all operations up to `finished`. If it was lent
+    /// before, operations have taken at least `rotation` bytes since.
     pub(super) fn borrow(
         &self,
         arena: &Arena,
         bytes: usize,
+        rotation: usize,
         finished: u64,
     ) -> Result<ArenaBlock, MappedError> {
         let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         blocks.reclaim(finished);
-        // The one given back last is the most likely to be in the cache.
-        let fits =
-            |block: &ArenaBlock| (bytes..=4 * bytes.max(4096)).contains(&block.memory().len());
-        match blocks.spare.iter().rposition(fits) {
-            Some(index) => Ok(blocks.spare.remove(index)),
-            None => Ok(arena.allocate(bytes)?),
-        }
+        blocks.written += bytes as u64;
+        Ok(match blocks.take(bytes, rotation) {
+            Some(block) => block,
+            None => arena.allocate(bytes)?,
+        })
     }
 
     /// Takes back the block of an operation, which members may read until all have finished it: never, if it
@@ -50,12 +60,34 @@ impl Staging {
 }
 
 impl Blocks {
+    /// The spare block of at least `bytes`, and not much more, that is to be used again: the one that has lain longest if
+    /// it has lain long enough, and without a rotation the last, which is most likely in the cache.
+    fn take(&mut self, bytes: usize, rotation: usize) -> Option<ArenaBlock> {
+        let fits =
+            |spare: &Spare| (bytes..=4 * bytes.max(4096)).contains(&spare.block.memory().len());
+        let index = match rotation {
+            0 => self.spare.iter().rposition(fits)?,
+            _ => self.spare.iter().position(fits)?,
+        };
+        if self.written - self.spare[index].since < rotation as u64 {
+            return None;
+        }
+        let Spare { block, .. } = self.spare.remove(index)?;
+        self.spare_bytes -= block.memory().len();
+        Some(block)
+    }
+
     fn reclaim(&mut self, finished: u64) {
         // Those behind one that is still needed are taken back with it: operations end about in order.
         while let Some((_, block)) = self.lent.pop_front_if(|&mut (op, _)| op <= finished) {
-            self.spare.push(block);
+            self.spare_bytes += block.memory().len();
+            let since = self.written;
+            self.spare.push_back(Spare { block, since });
         }
-        let excess = self.spare.len().saturating_sub(SPARE);
-        self.spare.drain(..excess);
+        while self.spare_bytes > SPARE
+            && let Some(Spare { block, .. }) = self.spare.pop_front()
+        {
+            self.spare_bytes -= block.memory().len();
+        }
     }
 }
