@@ -3,21 +3,21 @@
 #![no_main]
 
 use std::{
-    net::Ipv4Addr,
+    net::{Ipv4Addr, SocketAddr},
     num::NonZeroU32,
     time::{Duration, Instant},
 };
 
 use libfuzzer_sys::fuzz_target;
 use ringway_roce::{
-    Access, ProtectionDomain, Psn, Qpn,
+    Access, Key, ProtectionDomain, Psn, Qpn,
     dcqcn::Parameters,
     rc::{
         Arrival, Attributes, Local, Mtu, QueuePair, ReceiveAttributes, ReceiveRequest, Remote,
         SendAttributes, SendRequest, Source, Work,
     },
     timer::{AckTimeout, RnrTimer},
-    wire::{Flow, Packet, ROCE_PORT},
+    wire::{Flow, MAX_OVERHEAD, Packet, ROCE_PORT},
 };
 
 /// Both are small, so that a guess of the fuzzer's hits them.
@@ -34,8 +34,8 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let mut domain = ProtectionDomain::new();
-    let open = domain.register(vec![0; 1024], BASE, Access::ALL);
-    let closed = domain.register(vec![7; 1024], BASE, Access::NONE);
+    let open = domain.register(Key(0x0001), vec![0; 1024], BASE, Access::ALL);
+    let closed = domain.register(Key(0x0101), vec![7; 1024], BASE, Access::NONE);
     let (Ok(open), Ok(closed)) = (open, closed) else {
         return;
     };
@@ -68,7 +68,7 @@ fuzz_target!(|bytes: &[u8]| {
     .unwrap();
 
     let (mut posted, mut ended) = (0, 0);
-    let mut out = Vec::new();
+    let mut out = [0; 256 + MAX_OVERHEAD];
     let mut rest = bytes;
     while let Some((&[kind, length], more)) = rest.split_first_chunk::<2>() {
         let (datagram, after) = more.split_at(more.len().min(usize::from(length)));
@@ -111,7 +111,7 @@ fuzz_target!(|bytes: &[u8]| {
             _ => {
                 if let Ok(packet) = Packet::parse(datagram) {
                     let arrival = Arrival {
-                        from: peer.into(),
+                        from: SocketAddr::new(peer.into(), ROCE_PORT),
                         congestion_experienced: kind & 8 != 0,
                         packet,
                     };

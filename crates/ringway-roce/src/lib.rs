@@ -6,6 +6,7 @@
 
 pub mod cm;
 pub mod dcqcn;
+mod hash;
 mod memory;
 mod psn;
 pub mod rc;

@@ -4,9 +4,11 @@
 //! in a [`ProtectionDomain`], which checks key, access right and bounds of every single packet before the region is
 //! called.
 
-use std::{fmt, ops::BitOr};
+use std::{collections::HashMap, fmt, ops::BitOr};
 
 use thiserror::Error;
+
+use crate::hash;
 
 /// The key of a region, local and remote alike: lkey and rkey.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,9 +133,9 @@ pub enum RegisterError {
         /// The length in bytes.
         length: u64,
     },
-    /// There are 2^24 regions already.
-    #[error("2^24 regions are registered already; deregister some")]
-    TooMany,
+    /// Another region has this key.
+    #[error("another region has key {0}; choose another key")]
+    Taken(Key),
 }
 
 /// Why an access to memory is refused.
@@ -171,15 +173,7 @@ pub enum AccessError {
 /// Regions whose keys are valid together; all queue pairs that use it may use its regions.
 #[derive(Debug)]
 pub struct ProtectionDomain<R> {
-    slots: Vec<Slot<R>>,
-    free: Vec<u32>,
-}
-
-#[derive(Debug)]
-struct Slot<R> {
-    /// The low byte of the key: another one each time, so that the key of a region that is gone is refused.
-    tag: u8,
-    entry: Option<Entry<R>>,
+    regions: HashMap<Key, Entry<R>, hash::Build>,
 }
 
 #[derive(Debug)]
@@ -192,8 +186,7 @@ struct Entry<R> {
 impl<R> Default for ProtectionDomain<R> {
     fn default() -> Self {
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
+            regions: HashMap::default(),
         }
     }
 }
@@ -204,9 +197,16 @@ impl<R: Region> ProtectionDomain<R> {
         Self::default()
     }
 
-    /// Registers a region whose first byte has the address `base`: its virtual address, or 0 for a zero-based
-    /// region, whose addresses are offsets.
-    pub fn register(&mut self, region: R, base: u64, access: Access) -> Result<Key, RegisterError> {
+    /// Registers a region under a key, which it returns. Whoever knows the key has the remote rights of `access`, so
+    /// that it had better be a random number. `base` is the address of the first byte: its virtual address, or 0 for
+    /// a zero-based region, whose addresses are offsets.
+    pub fn register(
+        &mut self,
+        key: Key,
+        region: R,
+        base: u64,
+        access: Access,
+    ) -> Result<Key, RegisterError> {
         let remote_change =
             access.0 & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC).0 != Access::NONE.0;
         if remote_change && !access.contains(Access::LOCAL_WRITE) {
@@ -216,34 +216,31 @@ impl<R: Region> ProtectionDomain<R> {
         if base.checked_add(length).is_none() {
             return Err(RegisterError::TooLong { base, length });
         }
-        let entry = Some(Entry {
+        if self.regions.contains_key(&key) {
+            return Err(RegisterError::Taken(key));
+        }
+        let entry = Entry {
             region,
             base,
             access,
-        });
-        if let Some(index) = self.free.pop() {
-            let slot = &mut self.slots[index as usize];
-            slot.tag = slot.tag.wrapping_add(1);
-            slot.entry = entry;
-            return Ok(Key(index << 8 | u32::from(slot.tag)));
-        }
-        if self.slots.len() == 1 << 24 {
-            return Err(RegisterError::TooMany);
-        }
-        self.slots.push(Slot { tag: 1, entry });
-        Ok(Key((self.slots.len() as u32 - 1) << 8 | 1))
+        };
+        self.regions.insert(key, entry);
+        Ok(key)
+    }
+
+    /// How many regions there are.
+    pub fn len(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Whether there are no regions.
+    pub fn is_empty(&self) -> bool {
+        self.regions.is_empty()
     }
 
     /// Takes a region back; its key is refused from now on.
     pub fn deregister(&mut self, key: Key) -> Option<R> {
-        let index = key.0 >> 8;
-        let slot = self.slots.get_mut(index as usize)?;
-        if slot.tag != key.0 as u8 {
-            return None;
-        }
-        let entry = slot.entry.take()?;
-        self.free.push(index);
-        Some(entry.region)
+        self.regions.remove(&key).map(|entry| entry.region)
     }
 
     /// The region of a key.
@@ -313,13 +310,11 @@ impl<R: Region> ProtectionDomain<R> {
     }
 
     fn entry(&self, key: Key) -> Option<&Entry<R>> {
-        let slot = self.slots.get((key.0 >> 8) as usize)?;
-        slot.entry.as_ref().filter(|_| slot.tag == key.0 as u8)
+        self.regions.get(&key)
     }
 
     fn entry_mut(&mut self, key: Key) -> Option<&mut Entry<R>> {
-        let slot = self.slots.get_mut((key.0 >> 8) as usize)?;
-        slot.entry.as_mut().filter(|_| slot.tag == key.0 as u8)
+        self.regions.get_mut(&key)
     }
 }
 
@@ -367,7 +362,7 @@ mod tests {
 
     fn domain(base: u64, access: Access) -> (ProtectionDomain<Vec<u8>>, Key) {
         let mut domain = ProtectionDomain::new();
-        let key = domain.register(vec![0; 64], base, access).unwrap();
+        let key = domain.register(Key(7), vec![0; 64], base, access).unwrap();
         (domain, key)
     }
 
@@ -425,8 +420,8 @@ mod tests {
         let (mut domain, old) = domain(0, Access::ALL);
         assert_eq!(domain.deregister(old), Some(vec![0; 64]));
         assert_eq!(domain.deregister(old), None);
-        let new = domain.register(vec![0; 8], 0, Access::ALL).unwrap();
-        assert_ne!(old, new);
+        let new = Key(8);
+        domain.register(new, vec![0; 8], 0, Access::ALL).unwrap();
         let check = domain.check(old, 0, 1, Access::NONE);
         assert_eq!(check, Err(AccessError::UnknownKey(old)));
         assert_eq!(domain.deregister(old), None);
@@ -437,14 +432,22 @@ mod tests {
     fn what_cannot_be_registered() {
         let mut domain = ProtectionDomain::new();
         assert_eq!(
-            domain.register(vec![0; 8], 0, Access::REMOTE_WRITE),
+            domain.register(Key(1), vec![0; 8], 0, Access::REMOTE_WRITE),
             Err(RegisterError::NeedsLocalWrite)
         );
         let (base, length) = (u64::MAX - 4, 8);
         assert_eq!(
-            domain.register(vec![0; 8], base, Access::ALL),
+            domain.register(Key(1), vec![0; 8], base, Access::ALL),
             Err(RegisterError::TooLong { base, length })
         );
+        assert!(domain.is_empty());
+        for expected in [Ok(Key(1)), Err(RegisterError::Taken(Key(1)))] {
+            assert_eq!(
+                domain.register(Key(1), vec![0; 8], 0, Access::ALL),
+                expected
+            );
+        }
+        assert_eq!(domain.len(), 1);
     }
 
     #[test]
@@ -466,7 +469,7 @@ mod tests {
         #[test]
         fn no_access_leaves_the_region(base: u64, address: u64, near in 0u64..80, length in 0usize..80) {
             let mut domain = ProtectionDomain::new();
-            let Ok(key) = domain.register(vec![0; 64], base, Access::ALL) else { return Ok(()) };
+            let Ok(key) = domain.register(Key(1), vec![0; 64], base, Access::ALL) else { return Ok(()) };
             for address in [address, base.wrapping_add(near), base.wrapping_sub(near)] {
                 let mut bytes = vec![1; length];
                 let inside = u128::from(address) >= u128::from(base)

@@ -4,7 +4,7 @@ use std::{ops::Range, os::fd::BorrowedFd, time::Instant};
 
 use ringway_roce::{
     Access, Key,
-    rc::{Done, Local, Mtu, ReceiveRequest, Remote, SendRequest, Status, Transmit},
+    rc::{Class, Done, Local, Mtu, ReceiveRequest, Remote, SendRequest, Status},
     timer::{AckTimeout, RnrTimer},
 };
 use ringway_sys::Memory;
@@ -100,7 +100,7 @@ impl Default for QueuePairOptions {
             inline: 64,
             initiator_depth: 16,
             mtu: Mtu::M4096,
-            traffic_class: Transmit::Data.traffic_class(),
+            traffic_class: Class::Data.traffic_class(),
             // With six retries, a peer that is gone is noticed after half a second.
             ack_timeout: AckTimeout::USUAL,
             retries: 6,

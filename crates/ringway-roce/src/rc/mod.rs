@@ -80,7 +80,12 @@ mod responder;
 mod tests;
 mod work;
 
-use std::{collections::VecDeque, net::IpAddr, time::Instant};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
 
 use thiserror::Error;
 
@@ -93,7 +98,7 @@ pub use work::{
 use crate::{
     ProtectionDomain, Psn, Qpn, Region,
     dcqcn::{NotificationPoint, ReactionPoint},
-    wire::{Addresses, Bth, Flow, Operation, Packet},
+    wire::{Addresses, Bth, Flow, Operation, Packet, ROCE_PORT, emit_with},
 };
 use requester::{Failure, Requester};
 use responder::{Fatal, Responder, Surroundings};
@@ -134,24 +139,33 @@ struct Link {
 /// A packet that has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// The address that it came from.
-    pub from: IpAddr,
+    /// Address and UDP port that it came from.
+    pub from: SocketAddr,
     /// Whether a switch marked it: both ECN bits are set.
     pub congestion_experienced: bool,
     /// The packet, whose CRC has been found right where that is possible.
     pub packet: Packet<'a>,
 }
 
+/// What goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Its class.
+    pub class: Class,
+    /// The packet's length in bytes, CRC included.
+    pub length: usize,
+}
+
 /// What sort of packet goes out: the two have different DSCPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transmit {
+pub enum Class {
     /// A request or an answer.
     Data,
     /// A congestion notification, which must not wait behind what causes the congestion.
     Notification,
 }
 
-impl Transmit {
+impl Class {
     /// The type of service or traffic class that NICs and switches are usually set up for: DSCP 26 for data and 48
     /// for notifications, both with ECT(0), so that switches mark them.
     pub const fn traffic_class(self) -> u8 {
@@ -308,7 +322,7 @@ impl QueuePair {
             self.counters.wrong_partition += 1;
             return;
         }
-        if arrival.from != link.peer_address() {
+        if !link.is_from_peer(arrival.from) {
             self.counters.wrong_source += 1;
             return;
         }
@@ -380,16 +394,23 @@ impl QueuePair {
         }
     }
 
-    /// Writes the next packet for the peer into `out`, in place of what is in there. None if there is none now.
+    /// Writes the next packet for the peer to the beginning of `out`, which must have [`MAX_OVERHEAD`](crate::wire::MAX_OVERHEAD) more than the
+    /// MTU's bytes. None if there is none now.
+    ///
+    /// # Panics
+    /// If `out` is shorter.
     pub fn poll_transmit<R: Region>(
         &mut self,
         now: Instant,
         domain: &ProtectionDomain<R>,
-        out: &mut Vec<u8>,
+        out: &mut [u8],
     ) -> Option<Transmit> {
-        if self.transmit_notification(out) {
+        if let Some(length) = self.transmit_notification(out) {
             self.counters.packets_sent += 1;
-            return Some(Transmit::Notification);
+            return Some(Transmit {
+                class: Class::Notification,
+                length,
+            });
         }
         let mut wait = None;
         if let Some(congestion) = &mut self.congestion {
@@ -397,60 +418,53 @@ impl QueuePair {
             congestion.paced_until = wait;
         }
         let may_send = wait.is_none();
-        let reply_first = self.sent_request;
-        let sent = reply_first && self.transmit_reply(may_send, domain, out)
-            || may_send && self.transmit_request(now, domain, out)
-            || !reply_first && self.transmit_reply(may_send, domain, out);
-        if !sent {
-            return None;
-        }
+        let length = if self.sent_request {
+            self.transmit_reply(may_send, domain, out)
+                .or_else(|| self.transmit_request(may_send, now, domain, out))
+        } else {
+            self.transmit_request(may_send, now, domain, out)
+                .or_else(|| self.transmit_reply(may_send, domain, out))
+        }?;
         if let Some(congestion) = &mut self.congestion {
-            congestion.reaction.sent(now, out.len());
+            congestion.reaction.sent(now, length);
         }
         self.counters.packets_sent += 1;
-        Some(Transmit::Data)
+        Some(Transmit {
+            class: Class::Data,
+            length,
+        })
     }
 
-    fn transmit_notification(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some(link) = self.link.filter(|_| self.state != State::Error) else {
-            return false;
-        };
-        let notify = self
-            .congestion
-            .as_mut()
-            .is_some_and(|congestion| std::mem::take(&mut congestion.notify));
-        if notify {
-            let mut bth = Bth::new(link.peer, Psn::new(0));
-            bth.becn = true;
-            let packet = Packet {
-                bth,
-                operation: Operation::Cnp,
-                payload: &[],
-            };
-            packet.emit(&link.flow, out);
-            self.counters.cnps_sent += 1;
+    fn transmit_notification(&mut self, out: &mut [u8]) -> Option<usize> {
+        let link = self.link.filter(|_| self.state != State::Error)?;
+        if !std::mem::take(&mut self.congestion.as_mut()?.notify) {
+            return None;
         }
-        notify
+        let mut bth = Bth::new(link.peer, Psn::new(0));
+        bth.becn = true;
+        let no_payload = |_: &mut [u8]| Ok::<(), Infallible>(());
+        let Ok(length) = emit_with(&bth, &Operation::Cnp, 0, &link.flow, out, no_payload);
+        self.counters.cnps_sent += 1;
+        Some(length)
     }
 
     fn transmit_reply<R: Region>(
         &mut self,
         data_too: bool,
         domain: &ProtectionDomain<R>,
-        out: &mut Vec<u8>,
-    ) -> bool {
+        out: &mut [u8],
+    ) -> Option<usize> {
         let (Some(link), Some(responder)) = (&self.link, &mut self.responder) else {
-            return false;
+            return None;
         };
         if !data_too && responder.replies.next_is_data() {
-            return false;
+            return None;
         }
         self.sent_request = false;
-        let psn = responder.replies.next_psn();
-        match (responder.replies.poll_transmit(link, domain, out), psn) {
-            (Ok(sent), _) => sent,
-            (Err(_), None) => false,
-            (Err(_), Some(psn)) => {
+        let psn = responder.replies.next_psn()?;
+        match responder.replies.poll_transmit(link, domain, out) {
+            Ok(sent) => sent,
+            Err(_) => {
                 responder.refuse_answer(psn);
                 if self.state != State::Error {
                     self.enter_error(None);
@@ -462,19 +476,21 @@ impl QueuePair {
 
     fn transmit_request<R: Region>(
         &mut self,
+        may_send: bool,
         now: Instant,
         domain: &ProtectionDomain<R>,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        let (Some(link), Some(requester)) = (&self.link, &mut self.requester) else {
-            return false;
+        out: &mut [u8],
+    ) -> Option<usize> {
+        let (Some(link), Some(requester), true) = (&self.link, &mut self.requester, may_send)
+        else {
+            return None;
         };
         self.sent_request = true;
         match requester.poll_transmit(now, link, domain, &mut self.counters, out) {
             Ok(sent) => sent,
             Err(failure) => {
                 self.fail_with(failure);
-                false
+                None
             }
         }
     }
@@ -535,10 +551,13 @@ impl QueuePair {
 }
 
 impl Link {
-    const fn peer_address(&self) -> IpAddr {
-        match self.flow.addresses {
-            Addresses::V4 { destination, .. } => IpAddr::V4(destination),
-            Addresses::V6 { destination, .. } => IpAddr::V6(destination),
-        }
+    /// Whoever is at port 4791 may send from any; a port that was agreed on is also the one that its packets come from.
+    fn is_from_peer(&self, from: SocketAddr) -> bool {
+        let ip: IpAddr = match self.flow.addresses {
+            Addresses::V4 { destination, .. } => destination.into(),
+            Addresses::V6 { destination, .. } => destination.into(),
+        };
+        let port = self.flow.destination_port;
+        from.ip() == ip && (port == ROCE_PORT || from.port() == port)
     }
 }

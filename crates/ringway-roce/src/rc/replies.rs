@@ -209,28 +209,27 @@ impl Replies {
         &mut self,
         link: &Link,
         domain: &ProtectionDomain<R>,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, AccessError> {
+        out: &mut [u8],
+    ) -> Result<Option<usize>, AccessError> {
         let Some(&reply) = self.queue.front() else {
-            return Ok(false);
+            return Ok(None);
         };
         let bth = Bth::new(link.peer, reply.psn());
         let no_payload = |_: &mut [u8]| Ok::<(), AccessError>(());
-        match reply {
-            Reply::Acknowledge { aeth, .. } => {
-                emit_with(
-                    &bth,
-                    &Operation::Acknowledge(aeth),
-                    0,
-                    &link.flow,
-                    out,
-                    no_payload,
-                )?;
-            }
+        let sent = match reply {
+            Reply::Acknowledge { aeth, .. } => emit_with(
+                &bth,
+                &Operation::Acknowledge(aeth),
+                0,
+                &link.flow,
+                out,
+                no_payload,
+            )?,
             Reply::Atomic { psn, msn, before } => {
                 let operation = Operation::AtomicAcknowledge(ack(msn), before);
-                emit_with(&bth, &operation, 0, &link.flow, out, no_payload)?;
+                let sent = emit_with(&bth, &operation, 0, &link.flow, out, no_payload)?;
                 self.answer_is_sent(psn);
+                sent
             }
             Reply::Read {
                 psn,
@@ -246,12 +245,13 @@ impl Replies {
                     (true, false) => Operation::ReadResponseMiddle,
                     (true, true) => Operation::ReadResponseLast(ack(msn)),
                 };
-                emit_with(&bth, &operation, length as usize, &link.flow, out, |into| {
+                let fill = |into: &mut [u8]| {
                     if into.is_empty() {
                         return Ok(());
                     }
                     domain.read(rest.key, rest.address, into, Access::REMOTE_READ)
-                })?;
+                };
+                let sent = emit_with(&bth, &operation, length as usize, &link.flow, out, fill)?;
                 if ends {
                     self.answer_is_sent(psn);
                 } else if let Some(front) = self.queue.front_mut() {
@@ -265,12 +265,13 @@ impl Replies {
                         },
                         begun: true,
                     };
-                    return Ok(true);
+                    return Ok(Some(sent));
                 }
+                sent
             }
-        }
+        };
         self.queue.pop_front();
-        Ok(true)
+        Ok(Some(sent))
     }
 
     /// Whether the next packet has a payload.

@@ -253,8 +253,8 @@ impl Outgoing<'_> {
         link: &Link,
         domain: &ProtectionDomain<R>,
         inline: &Inline,
-        out: &mut Vec<u8>,
-    ) -> Result<(), AccessError> {
+        out: &mut [u8],
+    ) -> Result<usize, AccessError> {
         let mut bth = Bth::new(link.peer, psn);
         bth.solicited = self.solicited;
         bth.ack_request = self.ends || ack_due && self.payload.is_some();

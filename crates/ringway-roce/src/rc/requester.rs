@@ -95,22 +95,22 @@ impl Requester {
         link: &Link,
         domain: &ProtectionDomain<R>,
         counters: &mut Counters,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
+        out: &mut [u8],
+    ) -> Result<Option<usize>, Failure> {
         if self.rnr_until.is_some() || !self.window_is_open() {
-            return Ok(false);
+            return Ok(None);
         }
         if self.cursor == self.next && !self.start_next(link) {
-            return Ok(false);
+            return Ok(None);
         }
         let Some(request) = self.request_at(self.cursor) else {
-            return Ok(false);
+            return Ok(None);
         };
         let psn = self.cursor;
         let packet = request.packet(psn, link.mtu);
         let ack_every = (self.attributes.window.get() / 4).max(1);
         let next = packet.next;
-        packet
+        let sent = packet
             .emit(
                 psn,
                 psn.get().is_multiple_of(ack_every),
@@ -133,7 +133,7 @@ impl Requester {
         if self.ack_deadline.is_none() {
             self.ack_deadline = self.attributes.timeout.duration().map(|wait| now + wait);
         }
-        Ok(true)
+        Ok(Some(sent))
     }
 
     /// An acknowledgement, positive or negative.

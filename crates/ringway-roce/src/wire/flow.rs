@@ -1,6 +1,6 @@
 //! The IP and UDP headers around a packet, as far as the invariant CRC covers them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{ICRC_LEN, Malformed, icrc};
 
@@ -21,6 +21,8 @@ pub struct Flow {
     pub addresses: Addresses,
     /// The sender's UDP port, by which switches spread flows over paths.
     pub source_port: u16,
+    /// The receiver's UDP port: [`ROCE_PORT`], or any other that both sides have agreed on.
+    pub destination_port: u16,
 }
 
 /// The addresses of a flow, and what else of its IP header the CRC covers.
@@ -58,10 +60,18 @@ pub struct IpPacket<'a> {
 }
 
 impl Flow {
-    /// A flow of packets as an unconnected Linux UDP socket with "don't fragment" sends them. None if the two
-    /// addresses are of different families.
+    /// A flow to [`ROCE_PORT`], of packets as an unconnected Linux UDP socket with "don't fragment" sends them. None if
+    /// the two addresses are of different families.
     pub fn new(source: IpAddr, destination: IpAddr, source_port: u16) -> Option<Self> {
-        let addresses = match (source, destination) {
+        Self::between(
+            SocketAddr::new(source, source_port),
+            SocketAddr::new(destination, ROCE_PORT),
+        )
+    }
+
+    /// The same to any port.
+    pub fn between(source: SocketAddr, destination: SocketAddr) -> Option<Self> {
+        let addresses = match (source.ip(), destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 {
                 source,
                 destination,
@@ -76,7 +86,8 @@ impl Flow {
         };
         Some(Self {
             addresses,
-            source_port,
+            source_port: source.port(),
+            destination_port: destination.port(),
         })
     }
 
@@ -111,7 +122,7 @@ impl Flow {
         sum.add(&[0, PROTOCOL_UDP]);
         sum.add(&length.to_be_bytes());
         sum.add(&self.source_port.to_be_bytes());
-        sum.add(&ROCE_PORT.to_be_bytes());
+        sum.add(&self.destination_port.to_be_bytes());
         sum.add(&length.to_be_bytes());
         sum.add(datagram);
         // A sum of 0 is sent as its other representation, for 0 means "none".
@@ -135,7 +146,8 @@ impl<'a> IpPacket<'a> {
             .split_first_chunk::<UDP_HEADER>()
             .ok_or(Malformed::Truncated)?;
         let [s0, s1, d0, d1, l0, l1, _, _] = *header;
-        if u16::from_be_bytes([d0, d1]) != ROCE_PORT {
+        let destination_port = u16::from_be_bytes([d0, d1]);
+        if destination_port != ROCE_PORT {
             return Err(Malformed::NotRoce);
         }
         let datagram = usize::from(u16::from_be_bytes([l0, l1]))
@@ -146,6 +158,7 @@ impl<'a> IpPacket<'a> {
             flow: Flow {
                 addresses,
                 source_port: u16::from_be_bytes([s0, s1]),
+                destination_port,
             },
             traffic_class,
             datagram,

@@ -11,6 +11,7 @@ mod icrc;
 pub mod opcode;
 mod operation;
 mod packet;
+mod pieces;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,6 @@
 //! What a packet asks or answers: its opcode together with the extended headers that this opcode has.
 
-use super::{Aeth, AtomicEth, Deth, Malformed, Reth, opcode};
+use super::{Aeth, AtomicEth, Bth, Deth, Malformed, Reth, opcode, pieces::Pieces};
 
 /// Immediate data: four bytes that go to the receiver's completion. They are the sender's bytes in network order.
 pub type Immediate = u32;
@@ -138,7 +138,7 @@ impl Operation {
     }
 
     /// Appends the extended headers.
-    pub(super) fn emit(&self, out: &mut Vec<u8>) {
+    pub(super) fn emit(&self, out: &mut Pieces<{ Bth::LEN + MAX_EXTENDED }>) {
         match self {
             Self::SendFirst
             | Self::SendMiddle
@@ -149,29 +149,29 @@ impl Operation {
             | Self::ReadResponseMiddle => {}
             Self::SendLastImmediate(immediate)
             | Self::SendOnlyImmediate(immediate)
-            | Self::WriteLastImmediate(immediate) => out.extend(immediate.to_be_bytes()),
+            | Self::WriteLastImmediate(immediate) => out.push(&immediate.to_be_bytes()),
             Self::WriteFirst(reth) | Self::WriteOnly(reth) | Self::ReadRequest(reth) => {
-                out.extend(reth.emit());
+                out.push(&reth.emit());
             }
             Self::WriteOnlyImmediate(reth, immediate) => {
-                out.extend(reth.emit());
-                out.extend(immediate.to_be_bytes());
+                out.push(&reth.emit());
+                out.push(&immediate.to_be_bytes());
             }
             Self::ReadResponseFirst(aeth)
             | Self::ReadResponseLast(aeth)
             | Self::ReadResponseOnly(aeth)
-            | Self::Acknowledge(aeth) => out.extend(aeth.emit()),
+            | Self::Acknowledge(aeth) => out.push(&aeth.emit()),
             Self::AtomicAcknowledge(aeth, before) => {
-                out.extend(aeth.emit());
-                out.extend(before.to_be_bytes());
+                out.push(&aeth.emit());
+                out.push(&before.to_be_bytes());
             }
-            Self::CompareSwap(atomic) | Self::FetchAdd(atomic) => out.extend(atomic.emit()),
-            Self::UdSendOnly(deth) => out.extend(deth.emit()),
+            Self::CompareSwap(atomic) | Self::FetchAdd(atomic) => out.push(&atomic.emit()),
+            Self::UdSendOnly(deth) => out.push(&deth.emit()),
             Self::UdSendOnlyImmediate(deth, immediate) => {
-                out.extend(deth.emit());
-                out.extend(immediate.to_be_bytes());
+                out.push(&deth.emit());
+                out.push(&immediate.to_be_bytes());
             }
-            Self::Cnp => out.extend([0; CNP_RESERVED]),
+            Self::Cnp => out.push(&[0; CNP_RESERVED]),
         }
     }
 }

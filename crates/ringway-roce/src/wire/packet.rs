@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use thiserror::Error;
 
-use super::{Bth, Flow, Operation, icrc, operation::MAX_EXTENDED};
+use super::{Bth, Flow, Operation, icrc, operation::MAX_EXTENDED, pieces::Pieces};
 
 /// The bytes of the invariant CRC at the end.
 pub const ICRC_LEN: usize = 4;
@@ -66,11 +66,13 @@ impl<'a> Packet<'a> {
 
     /// Writes the packet with its CRC for `flow` in place of what is in `out`.
     pub fn emit(&self, flow: &Flow, out: &mut Vec<u8>) {
+        out.clear();
+        out.resize(self.payload.len() + MAX_OVERHEAD, 0);
         let fill = |into: &mut [u8]| {
             into.copy_from_slice(self.payload);
             Ok::<(), Infallible>(())
         };
-        let Ok(()) = emit_with(
+        let Ok(length) = emit_with(
             &self.bth,
             &self.operation,
             self.payload.len(),
@@ -78,26 +80,36 @@ impl<'a> Packet<'a> {
             out,
             fill,
         );
+        out.truncate(length);
     }
 }
 
-/// Writes a packet whose payload `fill` puts straight into its place, so that it is copied only once.
+/// Writes a packet whose payload `fill` puts straight into its place, so that it is copied only once, to the beginning
+/// of `out`. Returns its length, which is at most [`MAX_OVERHEAD`] more than the payload's.
+///
+/// # Panics
+/// If it is longer than `out`.
 pub(crate) fn emit_with<E>(
     bth: &Bth,
     operation: &Operation,
     payload: usize,
     flow: &Flow,
-    out: &mut Vec<u8>,
+    out: &mut [u8],
     fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<usize, E> {
     let pad = payload.next_multiple_of(4) - payload;
-    out.clear();
-    out.extend(bth.emit(operation.opcode(), pad as u8));
-    operation.emit(out);
-    let start = out.len();
-    out.resize(start + payload + pad, 0);
-    fill(&mut out[start..start + payload])?;
-    let crc = icrc(flow, out);
-    out.extend(crc.to_le_bytes());
-    Ok(())
+    let mut head = Pieces::new();
+    head.push(&bth.emit(operation.opcode(), pad as u8));
+    operation.emit(&mut head);
+    let head = head.as_slice();
+    let end = head.len() + payload + pad;
+    let (covered, rest) = out.split_at_mut(end);
+    let (into, body) = covered.split_at_mut(head.len());
+    into.copy_from_slice(head);
+    let (body, padding) = body.split_at_mut(payload);
+    fill(body)?;
+    padding.fill(0);
+    let crc = icrc(flow, covered);
+    rest[..ICRC_LEN].copy_from_slice(&crc.to_le_bytes());
+    Ok(end + ICRC_LEN)
 }

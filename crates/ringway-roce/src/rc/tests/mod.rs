@@ -18,7 +18,7 @@ use crate::{
     Access, Key, Psn,
     dcqcn::Parameters,
     timer::{AckTimeout, RnrTimer},
-    wire::{Aeth, Bth, Nak, ROCE_PORT, Syndrome},
+    wire::{Aeth, Bth, MAX_OVERHEAD, Nak, Syndrome},
 };
 
 /// Where each end's region begins.
@@ -71,7 +71,9 @@ impl Default for Setup {
 impl End {
     fn new(index: u8, setup: Setup) -> Self {
         let mut domain = ProtectionDomain::new();
-        let key = domain.register(vec![0; LENGTH], BASE, Access::ALL).unwrap();
+        let key = domain
+            .register(Key(0x0100), vec![0; LENGTH], BASE, Access::ALL)
+            .unwrap();
         let qp = QueuePair::new(Attributes {
             number: number_of(index),
             access: setup.access,
@@ -100,10 +102,10 @@ impl End {
 
     /// The next packet that this end sends.
     fn transmit(&mut self, now: Instant) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        self.qp
-            .poll_transmit(now, &self.domain, &mut out)
-            .map(|_| out)
+        let mut out = vec![0xee; 4096 + MAX_OVERHEAD];
+        let sent = self.qp.poll_transmit(now, &self.domain, &mut out)?;
+        out.truncate(sent.length);
+        Some(out)
     }
 
     /// All that this end sends now.
@@ -118,7 +120,7 @@ impl End {
 
     fn take_from(&mut self, now: Instant, from: IpAddr, packet: Packet<'_>) {
         let arrival = Arrival {
-            from,
+            from: SocketAddr::new(from, ROCE_PORT),
             congestion_experienced: false,
             packet,
         };

@@ -304,7 +304,10 @@ fn wrong_keys_rights_and_bounds_are_refused() {
     let read_only = Access::LOCAL_WRITE | Access::REMOTE_READ;
     for case in 0..6 {
         let (mut a, mut b) = connected(Setup::default());
-        let protected = b.domain.register(vec![0; 64], BASE, read_only).unwrap();
+        let protected = b
+            .domain
+            .register(Key(9), vec![0; 64], BASE, read_only)
+            .unwrap();
         let (address, key) = (BASE, protected);
         let denied = Remote { key, address };
         let mut unknown = b.remote(0);
