@@ -6,6 +6,7 @@
 
 pub mod cm;
 pub mod dcqcn;
+pub mod endpoint;
 mod hash;
 mod memory;
 mod psn;

@@ -41,4 +41,60 @@ pub struct Counters {
     pub cnps_sent: u64,
     /// Congestion notifications received (`rp_cnp_handled`).
     pub cnps_received: u64,
+    /// Requests refused for key, right or bounds (`resp_remote_access_errors`).
+    pub access_refused: u64,
+    /// Requests refused as invalid: not allowed, or not what fits.
+    pub invalid_refused: u64,
+}
+
+impl Counters {
+    /// Adds another's counts.
+    pub const fn add(&mut self, other: &Self) {
+        self.packets_sent += other.packets_sent;
+        self.retransmitted += other.retransmitted;
+        self.timeouts += other.timeouts;
+        self.sequence_naks_received += other.sequence_naks_received;
+        self.implied_naks += other.implied_naks;
+        self.rnr_naks_received += other.rnr_naks_received;
+        self.rnr_naks_sent += other.rnr_naks_sent;
+        self.out_of_sequence += other.out_of_sequence;
+        self.duplicate_requests += other.duplicate_requests;
+        self.unknown_duplicates += other.unknown_duplicates;
+        self.stale_responses += other.stale_responses;
+        self.bad_responses += other.bad_responses;
+        self.wrong_queue_pair += other.wrong_queue_pair;
+        self.wrong_partition += other.wrong_partition;
+        self.wrong_source += other.wrong_source;
+        self.unexpected += other.unexpected;
+        self.congestion_marks += other.congestion_marks;
+        self.cnps_sent += other.cnps_sent;
+        self.cnps_received += other.cnps_received;
+        self.access_refused += other.access_refused;
+        self.invalid_refused += other.invalid_refused;
+    }
+
+    /// Tells each count with its name: a NIC's, where NICs count the same.
+    pub fn tell(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        tell("packets_sent", self.packets_sent);
+        tell("retransmitted", self.retransmitted);
+        tell("local_ack_timeout_err", self.timeouts);
+        tell("packet_seq_err", self.sequence_naks_received);
+        tell("implied_nak_seq_err", self.implied_naks);
+        tell("rnr_nak_retry_err", self.rnr_naks_received);
+        tell("rnr_naks_sent", self.rnr_naks_sent);
+        tell("out_of_sequence", self.out_of_sequence);
+        tell("duplicate_request", self.duplicate_requests);
+        tell("unknown_duplicates", self.unknown_duplicates);
+        tell("stale_responses", self.stale_responses);
+        tell("bad_responses", self.bad_responses);
+        tell("wrong_queue_pair", self.wrong_queue_pair);
+        tell("wrong_partition", self.wrong_partition);
+        tell("wrong_source", self.wrong_source);
+        tell("unexpected", self.unexpected);
+        tell("np_ecn_marked_roce_packets", self.congestion_marks);
+        tell("np_cnp_sent", self.cnps_sent);
+        tell("rp_cnp_handled", self.cnps_received);
+        tell("resp_remote_access_errors", self.access_refused);
+        tell("invalid_refused", self.invalid_refused);
+    }
 }

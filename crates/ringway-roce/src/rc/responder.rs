@@ -164,6 +164,10 @@ impl Responder {
                 Ok(())
             }
             Err(Refusal::Nak(nak)) => {
+                match nak {
+                    Nak::RemoteAccess => around.counters.access_refused += 1,
+                    _ => around.counters.invalid_refused += 1,
+                }
                 self.refuse(Syndrome::Nak(nak));
                 Err(Fatal)
             }
