@@ -2,6 +2,7 @@
 
 pub mod barrier;
 mod cpu;
+pub mod datagram;
 mod epoll;
 mod futex;
 mod interfaces;

@@ -31,7 +31,9 @@ pub struct Address {
 pub struct Software {
     /// The UDP port of its socket.
     pub port: u16,
-    /// How many bytes of packets the socket buffer takes before they are read.
+    /// Whether it also listens at port 4791, where NICs send to.
+    pub roce_port: bool,
+    /// How many packets its socket buffer takes before it reads them.
     pub window: u32,
 }
 
@@ -69,12 +71,9 @@ pub enum Mismatch {
     },
     /// A NIC sends to port 4791 only.
     #[error(
-        "the software endpoint is at UDP port {port}, and a NIC sends to 4791 only: have it bind that port"
+        "one side is a NIC, which sends to UDP port 4791 only, and the other a software endpoint that doesn't listen there: make it with that port"
     )]
-    Port {
-        /// The endpoint's port.
-        port: u16,
-    },
+    Port,
 }
 
 /// Bytes that are no address of a queue pair.
@@ -103,6 +102,9 @@ const VERSION: u8 = 1;
 /// The bit of the flags that says that there is a [`Software`].
 const SOFTWARE: u8 = 1;
 
+/// The bit that says that it listens at port 4791.
+const AT_ROCE_PORT: u8 = 2;
+
 impl Address {
     /// The length of the encoding in bytes.
     pub const LEN: usize = 38;
@@ -114,7 +116,11 @@ impl Address {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
         };
-        let (flags, software) = self.software.map_or((0, NOWHERE), |it| (SOFTWARE, it));
+        let (flags, software) = match self.software {
+            None => (0, NOWHERE),
+            Some(it) if it.roce_port => (SOFTWARE | AT_ROCE_PORT, it),
+            Some(it) => (SOFTWARE, it),
+        };
         let head = [VERSION, flags, self.traffic_class, self.initiator_depth];
         let mut bytes = [0; Self::LEN];
         let mut rest = bytes.as_mut_slice();
@@ -161,7 +167,7 @@ impl Address {
         let mtu = reader.u32().map_err(truncated)?;
         let port = reader.u16().map_err(truncated)?;
         let window = reader.u32().map_err(truncated)?;
-        if flags & !SOFTWARE != 0 {
+        if !matches!(flags, 0 | SOFTWARE) && flags != SOFTWARE | AT_ROCE_PORT {
             return Err(bad("flags", flags.into()));
         }
         if ip.is_unspecified() || ip.is_multicast() {
@@ -177,7 +183,11 @@ impl Address {
         if psn > 0xff_ffff {
             return Err(bad("PSN", psn));
         }
-        let software = Software { port, window };
+        let software = Software {
+            port,
+            roce_port: flags & AT_ROCE_PORT != 0,
+            window,
+        };
         let software = match (flags & SOFTWARE != 0, port, window) {
             (true, 1.., 1..) => Some(software),
             (false, 0, 0) => None,
@@ -211,11 +221,10 @@ impl Address {
             let (own, peer) = (self.traffic_class, peer.traffic_class);
             return Err(Mismatch::TrafficClass { own, peer });
         }
-        if let (Some(Software { port, .. }), None) | (None, Some(Software { port, .. })) =
-            (self.software, peer.software)
-            && port != ringway_roce::wire::ROCE_PORT
+        if let (Some(software), None) | (None, Some(software)) = (self.software, peer.software)
+            && !software.roce_port
         {
-            return Err(Mismatch::Port { port });
+            return Err(Mismatch::Port);
         }
         Ok(Terms {
             mtu: self.mtu.min(peer.mtu),
@@ -224,7 +233,11 @@ impl Address {
     }
 }
 
-const NOWHERE: Software = Software { port: 0, window: 0 };
+const NOWHERE: Software = Software {
+    port: 0,
+    roce_port: false,
+    window: 0,
+};
 
 /// The first eight bytes of an address of IPv6, the four of one of IPv4.
 const fn ip_start(ip: IpAddr) -> u64 {
@@ -254,7 +267,8 @@ mod tests {
 
     const SOFTWARE: Software = Software {
         port: 40_000,
-        window: 1 << 20,
+        roce_port: false,
+        window: 256,
     };
 
     #[test]
@@ -262,8 +276,13 @@ mod tests {
         let mut address = address();
         assert_eq!(Address::parse(&address.encode()), Ok(address));
         address.ip = "2001:db8::7".parse().unwrap();
-        address.software = Some(SOFTWARE);
-        assert_eq!(Address::parse(&address.encode()), Ok(address));
+        for roce_port in [false, true] {
+            address.software = Some(Software {
+                roce_port,
+                ..SOFTWARE
+            });
+            assert_eq!(Address::parse(&address.encode()), Ok(address));
+        }
     }
 
     #[test]
@@ -331,12 +350,12 @@ mod tests {
         ));
         let mut other = address();
         other.software = Some(SOFTWARE);
-        let refused = Err(Mismatch::Port { port: 40_000 });
+        let refused = Err(Mismatch::Port);
         assert_eq!(address().agree(&other), refused);
         assert_eq!(other.agree(&address()), refused);
         assert!(other.agree(&other).is_ok());
         other.software = Some(Software {
-            port: 4791,
+            roce_port: true,
             ..SOFTWARE
         });
         assert!(address().agree(&other).is_ok());
@@ -347,7 +366,7 @@ mod tests {
         fn what_is_read_is_written_the_same(mut bytes: [u8; Address::LEN], fix: bool) {
             if fix {
                 bytes[0] = VERSION;
-                bytes[1] &= 1;
+                bytes[1] = [0, 1, 3][usize::from(bytes[1]) % 3];
                 (bytes[23], bytes[27]) = (0, 0);
                 let mtu = 1 + bytes[28] % 5;
                 bytes[28..32].copy_from_slice(&[mtu, 0, 0, 0]);

@@ -7,6 +7,7 @@
 mod address;
 mod device;
 mod error;
+mod software;
 mod verbs;
 
 pub use address::{Address, BadAddress, Mismatch, Software, Terms};
@@ -19,4 +20,5 @@ pub use ringway_roce::{
     rc::{Done, Local, Mtu, PostError, ReceiveRequest, Remote, SendRequest, Source, Status, Work},
     timer::{AckTimeout, RnrTimer},
 };
+pub use software::{SoftwareDevice, SoftwareOptions};
 pub use verbs::Verbs;

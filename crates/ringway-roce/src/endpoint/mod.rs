@@ -33,9 +33,13 @@ use crate::{
 };
 use timers::Timers;
 
-/// How many packets a queue pair sends before it is another's turn: as many as go into one large UDP datagram that the
-/// kernel or the NIC segments.
-const TURN: u32 = 16;
+/// How many bytes a queue pair sends, about, before it is another's turn: what goes into one large UDP datagram that the
+/// kernel or the NIC cuts, which is 15 packets of the largest MTU. Each packet counts for more than its bytes, as it costs
+/// more than these.
+const TURN: usize = 64_000;
+
+/// What a packet costs, in bytes.
+const PACKET: usize = 256;
 
 /// A queue pair of an endpoint, by its index. Indices begin at 0 and are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,8 +92,8 @@ pub struct Endpoint<R> {
     by_number: HashMap<Qpn, Handle, hash::Build>,
     /// Those that may have something to send, each once.
     ready: VecDeque<Handle>,
-    /// How many packets the first of them has sent in its turn.
-    turn: u32,
+    /// How many bytes the first of them has sent in its turn.
+    turn: usize,
     timers: Timers,
     completions: VecDeque<(Handle, Completion)>,
     failed: VecDeque<Handle>,
@@ -270,7 +274,7 @@ impl<R: Region> Endpoint<R> {
     /// If `out` is too short.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<Departure> {
         while let Some(&handle) = self.ready.front() {
-            if self.turn == TURN {
+            if self.turn >= TURN {
                 self.turn = 0;
                 self.ready.rotate_left(1);
                 continue;
@@ -278,7 +282,7 @@ impl<R: Region> Endpoint<R> {
             let slot = self.slots.get_mut(handle.0 as usize)?.as_mut()?;
             let sent = slot.queue_pair.poll_transmit(now, &self.domain, out);
             if let (Some(sent), Some(to)) = (sent, slot.peer) {
-                self.turn += 1;
+                self.turn += sent.length + PACKET;
                 return Some(Departure {
                     handle,
                     to,

@@ -168,7 +168,8 @@ fn a_long_message_leaves_turns_to_the_others() {
     while let Some((departure, _)) = transmit(now, &mut a) {
         order.push(departure.handle.0);
     }
-    let turn = TURN as usize;
+    // A full packet is 256 bytes, base header and CRC.
+    let turn = TURN.div_ceil(256 + 16 + PACKET);
     assert_eq!(order[..turn], vec![0; turn]);
     assert_eq!(order[turn..2 * turn], vec![1; turn]);
     assert_eq!(order[2 * turn..2 * turn + 2], [2, 0]);

@@ -1,0 +1,14 @@
+//! RDMA in software: two devices over loopback, in one process and in two, with and without a network that misbehaves.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed, as it should"
+)]
+
+mod allocations;
+mod end;
+mod hostile;
+mod lossy;
+mod operations;
+mod processes;
+mod relay;
