@@ -205,10 +205,11 @@ fn apply<T, I: Arithmetic<T>, const N: usize>(
 #[inline(always)]
 unsafe fn combine_part<T, I: Arithmetic<T>>(isa: I, c: Combine<'_>, at: usize, n: usize) {
     // SAFETY: every source has these bytes.
-    let load = |src: *const u8| unsafe { [isa.widen(isa.load_part(src.add(at), n))] };
-    let mut acc = load(c.first);
+    let mut acc = unsafe { [isa.widen(isa.load_part(c.first.add(at), n))] };
     for &src in c.rest {
-        apply(isa, c.op, &mut acc, &load(src));
+        // SAFETY: as above.
+        let block = unsafe { [isa.widen(isa.load_part(src.add(at), n))] };
+        apply(isa, c.op, &mut acc, &block);
     }
     if let Some(divisor) = &c.divisor {
         acc[0] = isa.divide(acc[0], divisor);
@@ -225,25 +226,12 @@ unsafe fn combine_part<T, I: Arithmetic<T>>(isa: I, c: Combine<'_>, at: usize, n
 #[inline(always)]
 unsafe fn combine_group<T, I: Arithmetic<T>, const N: usize>(isa: I, c: Combine<'_>, at: usize) {
     let far = c.bytes > NEAR || c.streaming != 0;
-    let load = |src: *const u8| {
-        if far {
-            for line in (0..N * I::BLOCK).step_by(64) {
-                isa.prefetch(src.wrapping_add(at + AHEAD + line));
-            }
-        }
-        // SAFETY: every source has these blocks.
-        unsafe {
-            let src = src.add(at);
-            let mut blocks = [isa.widen(isa.load(src)); N];
-            for (k, block) in blocks.iter_mut().enumerate().skip(1) {
-                *block = isa.widen(isa.load(src.add(k * I::BLOCK)));
-            }
-            blocks
-        }
-    };
-    let mut acc = load(c.first);
+    // SAFETY: every source has these blocks.
+    let mut acc = unsafe { load_group::<T, I, N>(isa, c.first.add(at), far) };
     for &src in c.rest {
-        apply(isa, c.op, &mut acc, &load(src));
+        // SAFETY: as above.
+        let blocks = unsafe { load_group::<T, I, N>(isa, src.add(at), far) };
+        apply(isa, c.op, &mut acc, &blocks);
     }
     if let Some(divisor) = &c.divisor {
         for acc in &mut acc {
@@ -270,6 +258,32 @@ unsafe fn combine_group<T, I: Arithmetic<T>, const N: usize>(isa: I, c: Combine<
             }
         }
         streaming >>= 1;
+    }
+}
+
+/// `N` blocks, asking ahead if they are `far`. A function, as a closure need not be inlined where the instruction set is
+/// known, and every instruction is a call then.
+///
+/// # Safety
+/// `src` must hold `N` blocks.
+#[inline(always)]
+unsafe fn load_group<T, I: Arithmetic<T>, const N: usize>(
+    isa: I,
+    src: *const u8,
+    far: bool,
+) -> [I::Acc; N] {
+    if far {
+        for line in (0..N * I::BLOCK).step_by(64) {
+            isa.prefetch(src.wrapping_add(AHEAD + line));
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut blocks = [isa.widen(isa.load(src)); N];
+        for (k, block) in blocks.iter_mut().enumerate().skip(1) {
+            *block = isa.widen(isa.load(src.add(k * I::BLOCK)));
+        }
+        blocks
     }
 }
 
