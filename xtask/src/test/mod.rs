@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::{demo, python, repo};
+use crate::{demo, process, python, repo};
 use count::Counts;
 use stage::{Report, Runner, Stage, State, Verdict};
 
 /// All stages together end before this, whatever hangs.
 const BUDGET: Duration = Duration::from_secs(55 * 60);
 
-const STAGES: [Stage; 14] = [
+const STAGES: [Stage; 15] = [
     Stage::new("setup", &[], 20, install),
     Stage::new("rustfmt", &[], 2, rust::format),
     Stage::new("clippy", &[], 15, rust::clippy),
@@ -33,6 +33,7 @@ const STAGES: [Stage; 14] = [
     Stage::new("mypy", &["setup"], 5, mypy),
     Stage::new("wheel", &["setup"], 10, wheel),
     Stage::new("pytest", &["wheel"], 10, pytest),
+    Stage::new("vectors", &[], 5, vectors),
     Stage::new("digits", &["wheel"], 10, digits),
     Stage::new("loom", &[], 10, slow::loom),
     Stage::new("vm", &[], 5, vm::run),
@@ -131,6 +132,31 @@ fn pytest(runner: &Runner) -> Result<Counts> {
         .args(["-q", "-ra", "--color=no"])
         .current_dir(repo::root().join("python"));
     runner.count(pytest, &PYTEST)
+}
+
+/// No vector instruction of the release build is a function of its own: where inlining fails, each costs a call and
+/// kernels run at a twentieth of their speed, with the right results.
+fn vectors(runner: &Runner) -> Result<Counts> {
+    runner.check(demo::build_launcher())?;
+    let mut symbols = std::process::Command::new("nm");
+    symbols.arg("--defined-only").arg(repo::ringway());
+    let symbols = process::read(symbols)?;
+    let called: Vec<&str> = symbols
+        .lines()
+        .filter(|line| {
+            ["_mm_", "_mm256_", "_mm512_"]
+                .iter()
+                .any(|name| line.contains(name))
+        })
+        .collect();
+    if !called.is_empty() {
+        bail!(
+            "vector instructions that were not inlined; is there a closure between them and the function that enables \
+             them?\n{}",
+            called.join("\n")
+        );
+    }
+    Ok(Counts::one_passed())
 }
 
 /// The demo's training over Ringway: the path from a user's script down to the transports.
