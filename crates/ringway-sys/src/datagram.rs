@@ -99,6 +99,9 @@ impl DatagramSocket {
                 set(&fd, level, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
                 set(&fd, level, libc::IPV6_RECVTCLASS, 1)?;
                 set(&fd, level, libc::IPV6_TCLASS, traffic_class.into())?;
+                // RoCE v2 has a CRC of its own, and so NICs and Linux's rxe send no checksum. Over
+                // IPv6 the kernel drops such packets unless told not to (RFC 6936).
+                set(&fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
             }
         }
         // Kernels before 5.0 have no trains to receive; everything comes one by one then.
