@@ -74,7 +74,7 @@ const ROCE: u64 = u64::MAX - 1;
 const MAX_DEPTH: u32 = 1 << 16;
 const MAX_INLINE: u32 = 1 << 10;
 
-/// A device; see the [module](self).
+/// An RDMA device over UDP sockets: RoCE v2 without a kernel module, rights or a NIC.
 #[derive(Debug)]
 pub struct SoftwareDevice {
     ip: IpAddr,
