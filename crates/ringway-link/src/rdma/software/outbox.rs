@@ -43,7 +43,7 @@ struct Train {
 impl Default for Outbox {
     fn default() -> Self {
         Self {
-            bytes: vec![0; TRAIN_BYTES].into(),
+            bytes: vec![0; 2 * TRAIN_BYTES].into(),
             used: 0,
             trains: [None; BATCH],
             count: 0,
@@ -53,11 +53,16 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Room for the next packet; None if the outbox has to be sent first.
+    /// Room for the next packet; None if the outbox has to be sent first, as it does when a train is full: the receiver has
+    /// work then, and trains that are begun before and after needn't be cut short.
     pub(super) fn room(&mut self) -> Option<&mut [u8]> {
-        let (bytes, count) = (self.bytes.len() - self.used, self.count);
+        let last = self.trains[..self.count].last().copied().flatten();
+        let full = last.is_some_and(|train| {
+            train.packets == SEGMENTS || train.end - train.start + train.segment > TRAIN_BYTES
+        });
         // A packet more could still belong to the last train, but isn't known yet.
-        (bytes >= PACKET && count < BATCH).then(|| &mut self.bytes[self.used..])
+        let fits = self.bytes.len() - self.used >= PACKET && self.count < BATCH;
+        (fits && !full).then(|| &mut self.bytes[self.used..])
     }
 
     /// Takes the packet that has been written to the room. `trains` is whether packets for its receiver may be cut from
