@@ -7,6 +7,7 @@ mod error;
 mod fault;
 mod listener;
 mod loopback;
+mod ops;
 pub mod rdma;
 mod router;
 mod session;

@@ -348,7 +348,8 @@ impl Transport for TcpTransport {
         for at in 0..self.hot.len() {
             self.announce_waiting(self.hot[at]);
         }
-        for (peer, key, fingerprint) in self.ops.untold() {
+        let waits = |inbound: &_| matches!(inbound, Inbound::Posted { granted: false, .. });
+        for (peer, key, fingerprint) in self.ops.untold(waits) {
             let len = 0;
             self.control(
                 peer,
