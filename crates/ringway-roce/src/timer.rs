@@ -69,6 +69,12 @@ pub struct Retries {
 }
 
 impl Retries {
+    /// Again and again.
+    pub const UNLIMITED: Self = Self {
+        limit: None,
+        left: 0,
+    };
+
     /// So many retries.
     pub const fn limited(limit: u8) -> Self {
         Self {
@@ -82,10 +88,7 @@ impl Retries {
         if code < 7 {
             Self::limited(code)
         } else {
-            Self {
-                limit: None,
-                left: 0,
-            }
+            Self::UNLIMITED
         }
     }
 

@@ -84,7 +84,8 @@ pub struct QueuePairOptions {
     pub traffic_class: u8,
     /// How long to wait for an acknowledgement.
     pub ack_timeout: AckTimeout,
-    /// How often to send again without progress, 0 to 7. Linux's rxe takes 7 as "for ever".
+    /// How often to send again without progress, 0 to 7. Linux's rxe and the software device take 7 as "for ever": they
+    /// answer nothing while their processor is busy with other things, as a NIC does.
     pub retries: u8,
     /// How often to send again after "receiver not ready", 0 to 6; 7 is for ever.
     pub rnr_retries: u8,

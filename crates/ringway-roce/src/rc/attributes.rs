@@ -100,7 +100,7 @@ pub struct SendAttributes {
     /// How long to wait for an acknowledgement.
     pub timeout: AckTimeout,
     /// How often to send again without progress after time-outs and sequence errors. The standard's codes end at 7,
-    /// which is seven times.
+    /// which is seven times; [`Self::FOR_EVER`] is no code.
     pub retries: u8,
     /// How often to send again without progress after "receiver not ready", 0 to 6; 7 is for ever.
     pub rnr_retries: u8,
@@ -109,4 +109,9 @@ pub struct SendAttributes {
     /// How many packets may be sent ahead of the acknowledgements, so that they don't overflow the peer's socket
     /// buffer.
     pub window: NonZeroU32,
+}
+
+impl SendAttributes {
+    /// The number of retries that is none: again and again, until the caller ends the queue pair.
+    pub const FOR_EVER: u8 = u8::MAX;
 }

@@ -59,7 +59,10 @@ impl Requester {
             cursor: first,
             sent: first,
             next: first,
-            retries: Retries::limited(attributes.retries),
+            retries: match attributes.retries {
+                SendAttributes::FOR_EVER => Retries::UNLIMITED,
+                limit => Retries::limited(limit),
+            },
             rnr_retries: Retries::rnr(attributes.rnr_retries),
             ack_deadline: None,
             rnr_until: None,

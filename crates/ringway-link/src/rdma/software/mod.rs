@@ -477,7 +477,12 @@ impl Device for SoftwareDevice {
         let send = SendAttributes {
             first_psn: own.first_psn,
             timeout: options.ack_timeout,
-            retries: options.retries,
+            // The three bits of verbs, as Linux's rxe takes them.
+            retries: if options.retries < 7 {
+                options.retries
+            } else {
+                SendAttributes::FOR_EVER
+            },
             rnr_retries: options.rnr_retries,
             initiator_depth: terms.initiator_depth,
             window: NonZeroU32::new(window).unwrap_or(NonZeroU32::MIN),
