@@ -67,6 +67,14 @@ pub enum LinkError {
         /// What was wrong with them.
         detail: String,
     },
+    /// The queue pairs to the peer have failed, or its device.
+    #[error("the RDMA connection to rank {peer} has failed: {detail}")]
+    Rdma {
+        /// The peer.
+        peer: Rank,
+        /// What the device said.
+        detail: String,
+    },
     /// The peer, or what answers in its place, does not take this process for one of its job.
     #[error("rank {peer} at {address} refused the connection: {detail}")]
     Refused {
@@ -126,6 +134,7 @@ impl LinkError {
             | Self::Length { peer, .. }
             | Self::Misuse { peer, .. }
             | Self::Protocol { peer, .. }
+            | Self::Rdma { peer, .. }
             | Self::Refused { peer, .. }
             | Self::Unreachable { peer, .. }
             | Self::MemoryLimit { peer, .. }

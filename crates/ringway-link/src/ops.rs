@@ -205,6 +205,34 @@ impl<I, O> Ops<I, O> {
         untold
     }
 
+    /// Calls `each` for a peer's messages of the operations that have begun: with the fingerprint, and whether it is
+    /// known of the message to this rank, and of the one from it.
+    pub(crate) fn each_of(&self, peer: Rank, mut each: impl FnMut(MessageKey, u32, bool, bool)) {
+        for (&(group, number), op) in &self.live {
+            let Some(fingerprint) = op.fingerprint else {
+                continue;
+            };
+            for slot in op.inbound.keys().filter(|slot| slot.peer == peer) {
+                each(slot.key(group, number), fingerprint, true, false);
+            }
+            for slot in op.outbound.keys().filter(|slot| slot.peer == peer) {
+                each(slot.key(group, number), fingerprint, false, true);
+            }
+        }
+    }
+
+    /// Takes a peer's messages out of all operations.
+    pub(crate) fn take_peer(&mut self, peer: Rank) -> Vec<(MessageKey, Option<I>, Option<O>)> {
+        let mut taken = Vec::new();
+        for (&(group, number), op) in &mut self.live {
+            let inbound = op.inbound.extract_if(|slot, _| slot.peer == peer);
+            taken.extend(inbound.map(|(slot, it)| (slot.key(group, number), Some(it), None)));
+            let outbound = op.outbound.extract_if(|slot, _| slot.peer == peer);
+            taken.extend(outbound.map(|(slot, it)| (slot.key(group, number), None, Some(it))));
+        }
+        taken
+    }
+
     #[inline]
     fn live<'a>(
         live: &'a mut Table<(u64, u32), Op<I, O>>,

@@ -8,6 +8,7 @@ mod address;
 mod device;
 mod error;
 mod software;
+mod transport;
 mod verbs;
 
 pub use address::{Address, BadAddress, Mismatch, Software, Terms};
@@ -21,4 +22,5 @@ pub use ringway_roce::{
     timer::{AckTimeout, RnrTimer},
 };
 pub use software::{SoftwareDevice, SoftwareOptions};
+pub use transport::{RdmaSettings, RdmaTransport};
 pub use verbs::Verbs;

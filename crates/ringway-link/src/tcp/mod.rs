@@ -179,6 +179,36 @@ impl TcpTransport {
         }
     }
 
+    /// This rank.
+    pub(crate) const fn rank(&self) -> Rank {
+        self.own
+    }
+
+    /// How many ranks the world has.
+    pub(crate) const fn ranks(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// A peer that has sent a message of this key for which no receive is posted.
+    pub(crate) fn unasked(&mut self, key: &MessageKey) -> Option<Rank> {
+        let (op, _) = self.ops.begun(key)?;
+        op.inbound
+            .iter()
+            .find(|(slot, inbound)| {
+                **slot == Slot::new(slot.peer, key) && matches!(inbound, Inbound::Stored { .. })
+            })
+            .map(|(slot, _)| slot.peer)
+    }
+
+    /// Why nothing can be sent to a peer any more, if that is so.
+    pub(crate) fn gone(&self, peer: Rank) -> Option<LinkError> {
+        match &self.peers[peer].state {
+            State::Lost(error) => Some(error.clone()),
+            _ if self.peers[peer].leaving => Some(LinkError::Left { peer }),
+            _ => None,
+        }
+    }
+
     /// Reads what has arrived: from few peers by asking them, from many by asking the epoll set.
     fn read(&mut self) -> bool {
         let mut moved = false;

@@ -12,3 +12,4 @@ mod lossy;
 mod operations;
 mod processes;
 mod relay;
+mod transport;

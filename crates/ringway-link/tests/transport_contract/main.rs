@@ -16,6 +16,8 @@ macro_rules! contract {
         mod loopback { $($(#[test] fn $property() { super::$module::$property(super::worlds::loopback); })*)* }
         mod shm { $($(#[test] fn $property() { super::$module::$property(super::worlds::shm); })*)* }
         mod tcp { $($(#[test] fn $property() { super::$module::$property(super::worlds::tcp); })*)* }
+        mod rdma { $($(#[test] fn $property() { super::$module::$property(super::worlds::rdma); })*)* }
+        mod rdma_without { $($(#[test] fn $property() { super::$module::$property(super::worlds::rdma_without); })*)* }
     };
 }
 

@@ -1,6 +1,7 @@
 //! The ranks of a world in this process, over each transport.
 
 use std::{
+    net::Ipv4Addr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -8,6 +9,7 @@ use std::{
 use ringway_link::{
     Bind, Event, Identity, InterfaceFilter, JobId, LinkError, Listener, Loopback, LoopbackOptions,
     MessageKey, Sink, Transport,
+    rdma::{Device, RdmaSettings, RdmaTransport, SoftwareDevice, SoftwareOptions},
     shm::{Geometry, HostIdentity, HostSegment, SegmentSizes, SlotOptions, SlotTransport},
     tcp::{TcpSettings, TcpTransport},
 };
@@ -120,6 +122,50 @@ pub(crate) fn shm(ranks: usize) -> Vec<Node> {
 }
 
 pub(crate) fn tcp(ranks: usize) -> Vec<Node> {
+    let world = tcp_transports(ranks);
+    world.into_iter().map(|t| Node::new(Box::new(t))).collect()
+}
+
+/// Over software devices.
+pub(crate) fn rdma(ranks: usize) -> Vec<Node> {
+    let node = |tcp| {
+        let options = SoftwareOptions {
+            ip: Ipv4Addr::LOCALHOST.into(),
+            roce_port: false,
+        };
+        let device = Box::new(SoftwareDevice::open(&options).unwrap());
+        let settings = RdmaSettings {
+            eager_limit: 1000,
+            eager_messages: 4,
+            slice: SLICE,
+            ..RdmaSettings::default()
+        };
+        let rdma = RdmaTransport::new(tcp, Ok(device), settings).unwrap();
+        Node::new(Box::new(rdma))
+    };
+    tcp_transports(ranks).into_iter().map(node).collect()
+}
+
+/// Where every other rank has no device, so that all go over TCP.
+pub(crate) fn rdma_without(ranks: usize) -> Vec<Node> {
+    let node = |(rank, tcp): (usize, TcpTransport)| {
+        let options = SoftwareOptions {
+            ip: Ipv4Addr::LOCALHOST.into(),
+            roce_port: false,
+        };
+        let device: Result<Box<dyn Device>, _> = if rank.is_multiple_of(2) {
+            Ok(Box::new(SoftwareDevice::open(&options).unwrap()))
+        } else {
+            Err("no device".to_owned())
+        };
+        let rdma = RdmaTransport::new(tcp, device, RdmaSettings::default()).unwrap();
+        Node::new(Box::new(rdma))
+    };
+    let world = tcp_transports(ranks);
+    world.into_iter().enumerate().map(node).collect()
+}
+
+fn tcp_transports(ranks: usize) -> Vec<TcpTransport> {
     let job = JobId::from_name("transport contract");
     let start = |rank| {
         let identity = Identity::new(job, ranks, rank);
@@ -139,7 +185,7 @@ pub(crate) fn tcp(ranks: usize) -> Vec<Node> {
         let tcp = TcpTransport::new(listener, addresses.clone(), settings.clone());
         let mut tcp = tcp.unwrap();
         tcp.connect_all();
-        Node::new(Box::new(tcp))
+        tcp
     };
     listeners.into_iter().map(transport).collect()
 }

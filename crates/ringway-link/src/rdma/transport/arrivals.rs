@@ -1,0 +1,364 @@
+//! What the device tells: the end of requests, and with it what peers have sent.
+
+use ringway_plan::Rank;
+use ringway_sys::Memory;
+
+use super::{
+    RdmaTransport,
+    frame::{Frame, HEADER, Tag},
+    link::Link,
+    messages::check_len,
+    peer::{Held, Inbound, Outbound, Place, Route},
+};
+use crate::{
+    Event, LinkError, MessageKey, Sink,
+    ops::{Agreement, Slot},
+    rdma::{Completion, DeviceEvent, Done},
+};
+
+/// What frames of one peer may wait for their counterpart, in operations: what schedules in flight need is far less, and a
+/// peer gone mad shall not fill the memory.
+const STRAYS: usize = 1 << 16;
+
+impl RdmaTransport {
+    /// A request has ended.
+    pub(super) fn completed(&mut self, completion: &Completion) {
+        let at = completion.queue_pair.0 as usize;
+        let Some(&Some((peer, channel))) = self.pairs.get(at) else {
+            return;
+        };
+        let done = match completion.result {
+            Ok(done) => done,
+            Err(failure) => return self.failed(peer, failure.to_string()),
+        };
+        let (Ok(device), Some(link)) = (&mut self.device, &mut self.peers[peer].link) else {
+            return;
+        };
+        let id = completion.id;
+        match (done, channel) {
+            (Done::Send, _) | (Done::Write, 1..) => {
+                if let Some(key) = link.ended(channel, id, &mut self.pool) {
+                    if let Some((op, _)) = self.ops.begun(&key) {
+                        op.outbound.remove(&Slot::new(peer, &key));
+                    }
+                    self.events.push(Event::Sent { peer, key });
+                }
+            }
+            (Done::Receive { length: 0, .. }, _) => {
+                let done = link.greeted(&mut **device, channel, id);
+                return self.checked(peer, done);
+            }
+            (Done::Receive { length, .. }, 0) => self.frame_arrives(peer, id, length as usize),
+            (Done::ReceiveWrite { immediate, .. }, 1..) => self.landed(peer, channel, immediate),
+            (other, _) => {
+                let detail = format!("{other:?} on queue pair {channel}");
+                return self.lose(peer, LinkError::Protocol { peer, detail });
+            }
+        }
+        self.soil(peer);
+    }
+
+    /// A queue pair of a peer's has failed. Before the decision that decides for TCP; afterwards the peer is lost.
+    pub(super) fn failed(&mut self, peer: Rank, detail: String) {
+        match self.peers[peer].route {
+            Route::Asking | Route::Connecting | Route::Proving { .. } => {
+                self.peers[peer].fault.get_or_insert(detail);
+            }
+            _ => self.lose(peer, LinkError::Rdma { peer, detail }),
+        }
+    }
+
+    /// Something has happened by no request.
+    pub(super) fn device_event(&mut self, event: DeviceEvent) {
+        match event {
+            DeviceEvent::Fatal => self.device_failed("the device has failed"),
+            DeviceEvent::QueuePair(pair) => {
+                if let Some(&Some((peer, _))) = self.pairs.get(pair.0 as usize) {
+                    self.failed(peer, "a queue pair has failed".into());
+                }
+            }
+            DeviceEvent::PortDown => tracing::warn!("the port of the RDMA device is down"),
+            DeviceEvent::PortUp => tracing::warn!("the port of the RDMA device is up again"),
+            DeviceEvent::AddressChange => {
+                tracing::warn!("the addresses of the RDMA device's port have changed");
+            }
+        }
+    }
+
+    /// Nothing moves over the device any more.
+    pub(super) fn device_failed(&mut self, detail: &str) {
+        for peer in 0..self.peers.len() {
+            if self.peers[peer].link.is_some() {
+                self.failed(peer, detail.to_owned());
+            }
+        }
+    }
+
+    fn frame_arrives(&mut self, peer: Rank, slot: u64, length: usize) {
+        // The peer has heard this side, and said so: its verdict is on its way.
+        match self.peers[peer].route {
+            Route::Rdma => {}
+            Route::Judging => self.settle_for_rdma(peer),
+            _ => {
+                let detail = "a frame before its verdict".into();
+                return self.lose(peer, LinkError::Protocol { peer, detail });
+            }
+        }
+        let Some(link) = &mut self.peers[peer].link else {
+            return;
+        };
+        let mut header = [0; HEADER];
+        let memory = link.slot(slot, length);
+        memory
+            .slice(0..memory.len().min(HEADER))
+            .read(&mut header[..memory.len().min(HEADER)]);
+        let decoded = Frame::decode(&header[..memory.len().min(HEADER)]);
+        let (frame, credit) = match decoded {
+            Ok(decoded) => decoded,
+            Err(bad) => return self.breaks_protocol(peer, bad.to_string()),
+        };
+        if !link.credit(&credit) {
+            return self.breaks_protocol(peer, "more credit than was used".into());
+        }
+        let payload = match frame {
+            Frame::Eager(tag) => tag.len as usize,
+            _ => 0,
+        };
+        if length != HEADER + payload {
+            let detail = format!("{length} bytes where {frame:?} has {}", HEADER + payload);
+            return self.breaks_protocol(peer, detail);
+        }
+        let is_eager = matches!(frame, Frame::Eager(_));
+        let done = match frame {
+            Frame::Eager(tag) => self.eager_arrives(peer, &tag, slot),
+            Frame::Announce(tag) => self.announced(peer, &tag),
+            Frame::Credit => Ok(()),
+            Frame::Offer { tag, number, place } => self.offered(
+                peer,
+                &tag,
+                Place {
+                    len: tag.len,
+                    number,
+                    remote: place,
+                },
+            ),
+            Frame::Revoke { key, number } => {
+                self.revoked(peer, &key, number);
+                Ok(())
+            }
+            Frame::Unused { number } => {
+                self.unused(peer, number);
+                Ok(())
+            }
+            Frame::Waits(tag) => {
+                self.agrees(peer, &tag);
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            return self.lose(peer, error);
+        }
+        if self.ops.len() > STRAYS {
+            return self.breaks_protocol(peer, format!("more than {STRAYS} operations"));
+        }
+        if !is_eager
+            && let (Ok(device), Some(link)) = (&mut self.device, &mut self.peers[peer].link)
+        {
+            let done = link.give_back(&mut **device, slot, false);
+            self.checked(peer, done);
+        }
+    }
+
+    fn breaks_protocol(&mut self, peer: Rank, detail: String) {
+        self.lose(peer, LinkError::Protocol { peer, detail });
+    }
+
+    /// Whether a peer takes part in the same operation; if not, that is an event, once.
+    fn agrees(&mut self, peer: Rank, tag: &Tag) -> bool {
+        let agreement = self
+            .ops
+            .open(&tag.key)
+            .map(|op| op.compare(peer, tag.fingerprint));
+        if agreement == Some(Agreement::DiffersNewly) {
+            self.events.push(Event::Mismatch {
+                peer,
+                group: tag.key.group,
+                op: tag.key.op,
+                theirs: tag.fingerprint,
+            });
+        }
+        agreement == Some(Agreement::Same)
+    }
+
+    /// A short message has come.
+    fn eager_arrives(&mut self, peer: Rank, tag: &Tag, at: u64) -> Result<(), LinkError> {
+        let slot = Slot::new(peer, &tag.key);
+        if !self.agrees(peer, tag) {
+            self.give_back(peer, at);
+            return Ok(());
+        }
+        let Some(op) = self.ops.open(&tag.key) else {
+            return Ok(());
+        };
+        match op.inbound.remove(&slot) {
+            None => {
+                let (slot_of_link, len) = (at, tag.len);
+                let stored = Inbound::Stored {
+                    slot: slot_of_link,
+                    len,
+                };
+                op.inbound.insert(slot, stored);
+                Ok(())
+            }
+            Some(Inbound::Posted { sink, offer: None }) => {
+                check_len(peer, tag.key, sink, tag.len)?;
+                self.deliver(peer, tag.key, sink, at);
+                Ok(())
+            }
+            Some(_) => Err(repeated(peer, tag)),
+        }
+    }
+
+    /// A peer has a message and waits for a place.
+    fn announced(&mut self, peer: Rank, tag: &Tag) -> Result<(), LinkError> {
+        if !self.agrees(peer, tag) {
+            return Ok(());
+        }
+        let Some(op) = self.ops.open(&tag.key) else {
+            return Ok(());
+        };
+        let slot = Slot::new(peer, &tag.key);
+        match op.inbound.get(&slot) {
+            None => {
+                op.inbound.insert(slot, Inbound::Announced { len: tag.len });
+                Ok(())
+            }
+            Some(&Inbound::Posted { sink, offer }) => {
+                check_len(peer, tag.key, sink, tag.len)?;
+                if offer.is_none() {
+                    let fingerprint = op.fingerprint.unwrap_or_default();
+                    self.offer(peer, tag.key, fingerprint);
+                }
+                Ok(())
+            }
+            // The announcement crossed the offer, and the message overtook it on another queue pair.
+            Some(Inbound::Viewed(Held::Buffer(_))) => Ok(()),
+            Some(_) => Err(repeated(peer, tag)),
+        }
+    }
+
+    /// A peer has a place for a message.
+    fn offered(&mut self, peer: Rank, tag: &Tag, place: Place) -> Result<(), LinkError> {
+        let wanted = self.agrees(peer, tag);
+        let Some(op) = self.ops.open(&tag.key).filter(|_| wanted) else {
+            let number = place.number;
+            self.control(peer, Frame::Unused { number });
+            return Ok(());
+        };
+        let slot = Slot::new(peer, &tag.key);
+        match op.outbound.get(&slot) {
+            None => {
+                op.outbound.insert(slot, Outbound::Offered(place));
+                Ok(())
+            }
+            Some(&Outbound::Waiting { src, priority }) => {
+                if src.len() != tag.len as usize {
+                    return Err(LinkError::Length {
+                        peer,
+                        key: tag.key,
+                        expected: tag.len as usize,
+                        got: src.len(),
+                    });
+                }
+                op.outbound.insert(slot, Outbound::Queued);
+                self.queue(peer, tag.key, src, priority, place);
+                Ok(())
+            }
+            Some(_) => {
+                let detail = format!("a second offer for message {}", tag.key);
+                Err(LinkError::Protocol { peer, detail })
+            }
+        }
+    }
+
+    /// A peer wants its offer back: if it is not in use, nor used already, it is told so.
+    fn revoked(&mut self, peer: Rank, key: &MessageKey, number: u32) {
+        let slot = Slot::new(peer, key);
+        let Some(op) = self.ops.open(key) else {
+            return;
+        };
+        if let Some(Outbound::Offered(place)) = op.outbound.get(&slot)
+            && place.number == number
+        {
+            op.outbound.remove(&slot);
+            self.control(peer, Frame::Unused { number });
+        }
+    }
+
+    /// An offer of this side's comes back.
+    fn unused(&mut self, peer: Rank, number: u32) {
+        let Some(link) = &mut self.peers[peer].link else {
+            return;
+        };
+        let Some(offered) = link.offers.remove(number) else {
+            return self.breaks_protocol(peer, format!("offer {number}, which was never made"));
+        };
+        self.pool.give(offered.buffer);
+        if !offered.ended
+            && let Some((op, _)) = self.ops.begun(&offered.key)
+            && let Some(Inbound::Posted { offer, .. }) =
+                op.inbound.get_mut(&Slot::new(peer, &offered.key))
+        {
+            *offer = None;
+        }
+    }
+
+    /// A long message has come, to the place that was offered.
+    fn landed(&mut self, peer: Rank, channel: usize, number: u32) {
+        let (Ok(device), Some(link)) = (&mut self.device, &mut self.peers[peer].link) else {
+            return;
+        };
+        let done = link.landed(&mut **device, channel);
+        let Some(offered) = link.offers.remove(number) else {
+            let detail = format!("a message for offer {number}, which was never made");
+            return self.breaks_protocol(peer, detail);
+        };
+        self.checked(peer, done);
+        let key = offered.key;
+        let slot = Slot::new(peer, &key);
+        let op = self.ops.begun(&key).filter(|_| !offered.ended);
+        let Some((op, _)) = op else {
+            return self.pool.give(offered.buffer);
+        };
+        let Some(Inbound::Posted { sink, .. }) = op.inbound.remove(&slot) else {
+            return self.pool.give(offered.buffer);
+        };
+        let lies = offered.buffer.memory(sink.len());
+        let view = match sink {
+            Sink::Place(place) => {
+                place.copy_from(lies);
+                self.pool.give(offered.buffer);
+                Memory::EMPTY
+            }
+            Sink::View(_) => {
+                let held = Held::Buffer(offered.buffer);
+                op.inbound.insert(slot, Inbound::Viewed(held));
+                lies
+            }
+        };
+        self.events.push(Event::Received { peer, key, view });
+    }
+
+    /// Whether the peer has all that this side has sent, or is gone.
+    pub(super) fn is_drained(&self, peer: Rank) -> bool {
+        let state = &self.peers[peer];
+        !matches!(state.route, Route::Rdma)
+            || state.link.as_ref().is_none_or(Link::is_idle)
+            || self.tcp.gone(peer).is_some()
+    }
+}
+
+fn repeated(peer: Rank, tag: &Tag) -> LinkError {
+    let detail = format!("message {} twice, or in another way than agreed", tag.key);
+    LinkError::Protocol { peer, detail }
+}

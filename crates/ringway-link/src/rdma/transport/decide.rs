@@ -1,0 +1,260 @@
+//! How two ranks come to use RDMA, or TCP: both to the same, and neither waits for ever.
+//!
+//! | state | what happens | new state |
+//! |---|---|---|
+//! | idle | a first message, or the peer's offer: an offer goes out, or a no | asking |
+//! | asking | the peer's no, or none of our own queue pairs | TCP |
+//! | asking | the peer's offer: queue pairs are connected, and a note says whether | connecting |
+//! | connecting | one of the two notes is a no | TCP |
+//! | connecting | both are a yes: a greeting goes out on each queue pair | proving |
+//! | proving | the peer was heard on all: a verdict says so | judging, RDMA |
+//! | proving | a queue pair fails, or the time is up: the verdict is no | TCP |
+//! | proving, judging | the peer's verdict is no | TCP |
+//! | judging | the peer's verdict is yes, or a frame comes, which follows it | RDMA |
+//!
+//! Each side sends each note once, and a side that has said no has decided; so both decide alike. A note that does not
+//! come is the peer's end, of which TCP tells, or the peer is at something else, and its operation waits anyhow.
+
+use std::time::Instant;
+
+use ringway_plan::Rank;
+use ringway_sys::Staging;
+
+use super::{
+    RdmaTransport,
+    exchange::{self, NOTE, Note, Stage, Terms},
+    link::Link,
+    peer::{Inbound, Outbound, Route},
+};
+use crate::{Event, LinkError, Sink, Transport as _};
+
+impl RdmaTransport {
+    /// Begins to decide on the way to a peer, unless that has begun.
+    pub(super) fn ask(&mut self, peer: Rank) {
+        if !matches!(self.peers[peer].route, Route::Idle) {
+            return;
+        }
+        let link = match &mut self.device {
+            Ok(device) => Link::new(&mut **device, &mut self.pool, &self.settings)
+                .map_err(|fault| fault.to_string())
+                .and_then(|link| match link.terms(&**device) {
+                    Ok(terms) => Ok((link, terms)),
+                    Err(error) => Err(error.to_string()),
+                }),
+            Err(reason) => Err(reason.clone()),
+        };
+        let note = match link {
+            Ok((link, terms)) => {
+                for (channel, pair) in link.pairs().enumerate() {
+                    let at = pair.0 as usize;
+                    if self.pairs.len() <= at {
+                        self.pairs.resize(at + 1, None);
+                    }
+                    self.pairs[at] = Some((peer, channel));
+                }
+                self.peers[peer].link = Some(link);
+                Ok(Some(terms))
+            }
+            Err(reason) => {
+                self.peers[peer].fault = Some(reason.clone());
+                Err(reason)
+            }
+        };
+        self.peers[peer].route = Route::Asking;
+        self.open += 1;
+        self.tell(peer, Stage::Offer, &note);
+        self.listen(peer, Stage::Offer);
+    }
+
+    /// Sends a note.
+    fn tell(&mut self, peer: Rank, stage: Stage, note: &Note) {
+        let notes = self.peers[peer]
+            .notes
+            .get_or_insert_with(|| Staging::new(3 * NOTE));
+        let start = stage as usize * NOTE;
+        let memory = notes.memory().slice(start..start + NOTE);
+        memory.write(&exchange::encode(note));
+        let sent = self.tcp.send(peer, stage.key(), memory, u8::MAX);
+        self.check(peer, sent);
+    }
+
+    /// Waits for a note.
+    fn listen(&mut self, peer: Rank, stage: Stage) {
+        let posted = self.tcp.recv(peer, stage.key(), Sink::View(NOTE));
+        self.check(peer, posted);
+    }
+
+    pub(super) fn check(&mut self, peer: Rank, done: Result<(), LinkError>) {
+        if let Err(error) = done {
+            self.lose(peer, error);
+        }
+    }
+
+    /// A peer has an offer that nobody here has waited for: then this side makes one, too.
+    pub(super) fn hear_offers(&mut self) {
+        while let Some(peer) = self.tcp.unasked(&Stage::Offer.key()) {
+            if !matches!(self.peers[peer].route, Route::Idle) {
+                break;
+            }
+            self.ask(peer);
+        }
+    }
+
+    /// A note has come.
+    pub(super) fn noted(&mut self, now: Instant, peer: Rank, message: u32, bytes: &[u8; NOTE]) {
+        let Some(stage) = Stage::of(message) else {
+            return;
+        };
+        let note = match exchange::decode(bytes, stage) {
+            Ok(note) => note,
+            Err(detail) => return self.lose(peer, LinkError::Protocol { peer, detail }),
+        };
+        let own_fault = self.peers[peer].fault.clone();
+        let theirs = note.as_ref().err().cloned();
+        let fault =
+            own_fault.or_else(|| theirs.map(|theirs| format!("rank {peer} says: {theirs}")));
+        match (stage, &self.peers[peer].route) {
+            (Stage::Offer, Route::Asking) => match (fault, note) {
+                (None, Ok(Some(terms))) => self.connect(peer, &terms),
+                (fault, _) => self.settle_for_tcp(peer, fault),
+            },
+            (Stage::Connected, Route::Connecting) => match fault {
+                None => self.greet(now, peer),
+                fault => self.settle_for_tcp(peer, fault),
+            },
+            (Stage::Verdict, Route::Proving { .. } | Route::Judging) => {
+                if note.is_err() {
+                    return self.settle_for_tcp(peer, fault);
+                }
+                self.peers[peer].accepted = true;
+                if matches!(self.peers[peer].route, Route::Judging) {
+                    self.settle_for_rdma(peer);
+                }
+            }
+            // Of a decision that is made.
+            _ => {}
+        }
+    }
+
+    fn connect(&mut self, peer: Rank, terms: &Terms) {
+        let mut fault = None;
+        if let (Ok(device), Some(link)) = (&mut self.device, &mut self.peers[peer].link)
+            && let Err(error) = link.connect(&mut **device, terms)
+        {
+            fault = Some(error.to_string());
+        }
+        self.peers[peer].fault.clone_from(&fault);
+        self.peers[peer].route = Route::Connecting;
+        self.listen(peer, Stage::Connected);
+        self.tell(peer, Stage::Connected, &fault.map_or(Ok(None), Err));
+    }
+
+    fn greet(&mut self, now: Instant, peer: Rank) {
+        let until = now + self.settings.proof_timeout;
+        self.peers[peer].route = Route::Proving { until };
+        self.listen(peer, Stage::Verdict);
+        if let (Ok(device), Some(link)) = (&mut self.device, &mut self.peers[peer].link)
+            && let Err(error) = link.greet(&mut **device)
+        {
+            self.peers[peer].fault = Some(error.to_string());
+        }
+    }
+
+    /// Looks whether what is to be proved is proved, or can't be any more.
+    pub(super) fn judge(&mut self, now: Instant) {
+        for peer in 0..self.peers.len() {
+            let state = &self.peers[peer];
+            let Route::Proving { until } = state.route else {
+                continue;
+            };
+            let proven = state.link.as_ref().is_some_and(Link::is_proven);
+            if let Some(fault) = state.fault.clone() {
+                self.tell(peer, Stage::Verdict, &Err(fault.clone()));
+                self.settle_for_tcp(peer, Some(fault));
+            } else if proven {
+                self.peers[peer].route = Route::Judging;
+                self.tell(peer, Stage::Verdict, &Ok(None));
+                if self.peers[peer].accepted {
+                    self.settle_for_rdma(peer);
+                }
+            } else if now >= until {
+                let fault = format!(
+                    "its queue pairs do not answer within {:.1?}; check that no firewall keeps UDP from passing, port 4791 for NICs",
+                    self.settings.proof_timeout
+                );
+                self.tell(peer, Stage::Verdict, &Err(fault.clone()));
+                self.settle_for_tcp(peer, Some(fault));
+            }
+        }
+    }
+
+    /// Both sides have heard each other.
+    pub(super) fn settle_for_rdma(&mut self, peer: Rank) {
+        self.peers[peer].route = Route::Rdma;
+        self.open -= 1;
+        tracing::info!(rank = peer, "messages go over RDMA");
+        let mut waiting = std::mem::take(&mut self.keys);
+        self.ops
+            .each_of(peer, |key, fingerprint, inbound, outbound| {
+                if inbound || outbound {
+                    waiting.push((key, fingerprint, inbound, outbound));
+                }
+            });
+        for &(key, fingerprint, inbound, outbound) in &waiting {
+            if outbound {
+                self.start_waiting(peer, key, fingerprint);
+            }
+            if inbound {
+                self.offer_posted(peer, key, fingerprint);
+            }
+        }
+        waiting.clear();
+        self.keys = waiting;
+    }
+
+    /// RDMA does not lead there: what has waited goes over TCP.
+    fn settle_for_tcp(&mut self, peer: Rank, fault: Option<String>) {
+        self.peers[peer].route = Route::Tcp;
+        self.open -= 1;
+        let reason = fault.unwrap_or_default();
+        tracing::warn!(
+            rank = peer,
+            reason,
+            "messages go over TCP, as RDMA does not reach this rank"
+        );
+        if let (Ok(device), Some(mut link)) = (&mut self.device, self.peers[peer].link.take()) {
+            for pair in link.pairs() {
+                self.pairs[pair.0 as usize] = None;
+            }
+            link.close(&mut **device);
+            link.recycle(&mut self.pool);
+        }
+        for (key, inbound, outbound) in self.ops.take_peer(peer) {
+            if let Some(Outbound::Waiting { src, priority }) = outbound {
+                let sent = self.tcp.send(peer, key, src, priority);
+                self.check(peer, sent);
+            }
+            if let Some(Inbound::Posted { sink, .. }) = inbound {
+                let posted = self.tcp.recv(peer, key, sink);
+                self.check(peer, posted);
+            }
+        }
+    }
+
+    /// A peer is gone, or its queue pairs are.
+    pub(super) fn lose(&mut self, peer: Rank, error: LinkError) {
+        let state = &mut self.peers[peer];
+        if matches!(state.route, Route::Lost(_)) {
+            return;
+        }
+        self.open -= usize::from(state.route.is_open());
+        if let (Ok(device), Some(link)) = (&mut self.device, &mut state.link) {
+            for pair in link.pairs() {
+                self.pairs[pair.0 as usize] = None;
+            }
+            link.close(&mut **device);
+        }
+        state.route = Route::Lost(error.clone());
+        self.events.push(Event::Lost { peer, error });
+    }
+}

@@ -1,0 +1,208 @@
+//! What two ranks tell each other over TCP before they use RDMA: three notes in each direction, each of a fixed length.
+//!
+//! | bytes | note, little-endian |
+//! |---|---|
+//! | 0 | version |
+//! | 1 | 1: yes |
+//! | 2 | queue pairs, of an offer that is a yes |
+//! | 3 | length of the reason, of a no |
+//! | 4..8 | longest short message in bytes |
+//! | 8..10 | short messages that may wait |
+//! | 10..12 | frames that may wait |
+//! | 12..14 | long messages that may arrive unseen, for each data channel |
+//! | 14..16 | zeros |
+//! | 16.. | addresses of the queue pairs; or the reason, UTF-8 |
+
+use super::MAX_CHANNELS;
+use crate::{
+    MessageKey,
+    rdma::Address,
+    session::codec::{Reader, Truncated},
+};
+
+/// The group of the notes, which no communicator has: those count from 0, and point-to-point messages have the top bit set.
+pub(super) const GROUP: u64 = u64::MAX >> 1;
+
+/// The bytes of a note.
+pub(super) const NOTE: usize = 16 + MAX_CHANNELS * Address::LEN;
+
+const VERSION: u8 = 1;
+
+/// Which note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// This side's queue pairs, or why it has none.
+    Offer = 0,
+    /// They are connected to the peer's, or not.
+    Connected = 1,
+    /// The peer was heard on all of them, or not.
+    Verdict = 2,
+}
+
+impl Stage {
+    pub(super) const fn key(self) -> MessageKey {
+        MessageKey {
+            group: GROUP,
+            op: 0,
+            lane: 0,
+            message: self as u32,
+            slice: 0,
+        }
+    }
+
+    pub(super) const fn of(message: u32) -> Option<Self> {
+        match message {
+            0 => Some(Self::Offer),
+            1 => Some(Self::Connected),
+            2 => Some(Self::Verdict),
+            _ => None,
+        }
+    }
+}
+
+/// What a side takes, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// The longest short message in bytes.
+    pub(super) eager_limit: u32,
+    /// How many of these may wait for their receive.
+    pub(super) eager: u16,
+    /// How many frames may wait to be looked at.
+    pub(super) frames: u16,
+    /// How many long messages may have arrived on a data channel without having been looked at.
+    pub(super) data: u16,
+    /// The queue pairs: the one for frames, then those for data.
+    pub(super) addresses: Vec<Address>,
+}
+
+/// A note: yes, with terms if it is an offer; or no, and why.
+pub(super) type Note = Result<Option<Terms>, String>;
+
+pub(super) fn encode(note: &Note) -> [u8; NOTE] {
+    let mut bytes = [0; NOTE];
+    bytes[0] = VERSION;
+    match note {
+        Ok(terms) => {
+            bytes[1] = 1;
+            let Some(terms) = terms else {
+                return bytes;
+            };
+            let addresses = &terms.addresses[..terms.addresses.len().min(MAX_CHANNELS)];
+            bytes[2] = u8::try_from(addresses.len()).unwrap_or(0);
+            bytes[4..8].copy_from_slice(&terms.eager_limit.to_le_bytes());
+            bytes[8..10].copy_from_slice(&terms.eager.to_le_bytes());
+            bytes[10..12].copy_from_slice(&terms.frames.to_le_bytes());
+            bytes[12..14].copy_from_slice(&terms.data.to_le_bytes());
+            for (into, address) in bytes[16..].chunks_exact_mut(Address::LEN).zip(addresses) {
+                into.copy_from_slice(&address.encode());
+            }
+        }
+        Err(reason) => {
+            let end = reason.floor_char_boundary(NOTE - 16);
+            bytes[3] = u8::try_from(end).unwrap_or(u8::MAX);
+            bytes[16..16 + end].copy_from_slice(&reason.as_bytes()[..end]);
+        }
+    }
+    bytes
+}
+
+/// Reads a note.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn decode(bytes: &[u8; NOTE], stage: Stage) -> Result<Note, String> {
+    let mut reader = Reader::new(bytes);
+    let short = |error: Truncated| error.to_string();
+    let version = reader.u8().map_err(short)?;
+    if version != VERSION {
+        return Err(format!(
+            "version {version} of a note about RDMA, where this Ringway knows {VERSION}"
+        ));
+    }
+    let yes = reader.u8().map_err(short)?;
+    let count = usize::from(reader.u8().map_err(short)?);
+    let length = usize::from(reader.u8().map_err(short)?);
+    if yes != 1 {
+        let reason = bytes[16..].get(..length).unwrap_or_default();
+        return Ok(Err(String::from_utf8_lossy(reason).into_owned()));
+    }
+    if stage != Stage::Offer {
+        return Ok(Ok(None));
+    }
+    let eager_limit = reader.u32().map_err(short)?;
+    let [eager, frames, data] = [(); 3].map(|()| reader.u16());
+    reader.u16().map_err(short)?;
+    if !(2..=MAX_CHANNELS).contains(&count) {
+        return Err(format!("an offer of {count} queue pairs"));
+    }
+    let addresses = bytes[16..]
+        .chunks_exact(Address::LEN)
+        .take(count)
+        .map(Address::parse)
+        .collect::<Result<_, _>>()
+        .map_err(|error| error.to_string())?;
+    Ok(Ok(Some(Terms {
+        eager_limit,
+        eager: eager.map_err(short)?,
+        frames: frames.map_err(short)?,
+        data: data.map_err(short)?,
+        addresses,
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rdma::{Mtu, Psn, Qpn};
+
+    fn terms() -> Terms {
+        let address = |number| Address {
+            ip: "10.0.0.7".parse().unwrap(),
+            number: Qpn::new(number),
+            first_psn: Psn::new(5),
+            mtu: Mtu::M4096,
+            traffic_class: 106,
+            initiator_depth: 16,
+            software: None,
+        };
+        Terms {
+            eager_limit: 8192,
+            eager: 32,
+            frames: 16,
+            data: 64,
+            addresses: vec![address(7), address(8)],
+        }
+    }
+
+    #[test]
+    fn notes_survive_the_wire() {
+        let offer: Note = Ok(Some(terms()));
+        assert_eq!(decode(&encode(&offer), Stage::Offer), Ok(offer));
+        let yes: Note = Ok(None);
+        assert_eq!(decode(&encode(&yes), Stage::Verdict), Ok(yes));
+        let no: Note = Err("no device".into());
+        for stage in [Stage::Offer, Stage::Connected, Stage::Verdict] {
+            assert_eq!(decode(&encode(&no), stage), Ok(no.clone()));
+        }
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let bytes = encode(&Err("ä".repeat(NOTE)));
+        let Ok(Err(reason)) = decode(&bytes, Stage::Offer) else {
+            panic!("no reason");
+        };
+        assert_eq!(reason, "ä".repeat((NOTE - 16) / 2));
+    }
+
+    #[test]
+    fn what_is_no_note_is_refused() {
+        let mut bytes = encode(&Ok(Some(terms())));
+        bytes[2] = 1;
+        let refused = decode(&bytes, Stage::Offer).unwrap_err();
+        assert!(refused.contains("1 queue pairs"), "{refused}");
+        bytes[0] = 9;
+        let refused = decode(&bytes, Stage::Offer).unwrap_err();
+        assert!(refused.contains("version 9"), "{refused}");
+    }
+}

@@ -1,0 +1,113 @@
+//! What is known of a peer, and of a message to or from it.
+
+use std::time::Instant;
+
+use ringway_sys::{Memory, Staging};
+
+use super::{link::Link, pool::Buffer};
+use crate::{LinkError, Sink, ops};
+
+/// All operations.
+pub(super) type Ops = ops::Ops<Inbound, Outbound>;
+
+/// A message to this rank.
+#[derive(Debug)]
+pub(super) enum Inbound {
+    /// The sender waits for an offer, but no receive is posted.
+    Announced { len: u32 },
+    /// It has not arrived yet; with the number of the offer, if there is one.
+    Posted { sink: Sink, offer: Option<u32> },
+    /// It is here, in a slot of the link; its receive is not posted.
+    Stored { slot: u64, len: u32 },
+    /// The user looks at it.
+    Viewed(Held),
+}
+
+/// Where a message lies that is looked at.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// In a slot of the link.
+    Slot(u64),
+    /// In a buffer of its own.
+    Buffer(Buffer),
+}
+
+/// A message from this rank.
+#[derive(Debug)]
+pub(super) enum Outbound {
+    /// The receiver has a place for it; it is not given to be sent yet.
+    Offered(Place),
+    /// It is on its way: the number of its flight.
+    Flying(u32),
+    /// It is in the link's queue.
+    Queued,
+    /// It waits for the way to the peer to be decided, or for an offer.
+    Waiting { src: Memory, priority: u8 },
+}
+
+/// A place in the peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) len: u32,
+    pub(super) number: u32,
+    pub(super) remote: crate::rdma::Remote,
+}
+
+/// The way to a peer.
+#[derive(Clone, Debug)]
+pub(super) enum Route {
+    /// Nobody has needed it yet.
+    Idle,
+    /// This side's offer is on its way; the peer's has not come.
+    Asking,
+    /// This side's queue pairs are connected; the peer has not said so of its own.
+    Connecting,
+    /// Both sides' are. Each waits to hear the other on all of them.
+    Proving { until: Instant },
+    /// This side has heard the peer, and waits for the peer to say the same.
+    Judging,
+    /// Messages go over RDMA.
+    Rdma,
+    /// Messages go over TCP.
+    Tcp,
+    /// It is gone.
+    Lost(LinkError),
+}
+
+impl Route {
+    /// Whether the decision is under way.
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(
+            self,
+            Self::Asking | Self::Connecting | Self::Proving { .. } | Self::Judging
+        )
+    }
+}
+
+/// A peer.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) route: Route,
+    pub(super) link: Option<Link>,
+    /// Why RDMA can't be used, as far as this side knows.
+    pub(super) fault: Option<String>,
+    /// The peer has said that it hears this side.
+    pub(super) accepted: bool,
+    /// What is sent to it before the decision.
+    pub(super) notes: Option<Staging>,
+    /// Whether it is in the list of peers with something to post.
+    pub(super) is_dirty: bool,
+}
+
+impl Peer {
+    pub(super) const fn new() -> Self {
+        Self {
+            route: Route::Idle,
+            link: None,
+            fault: None,
+            accepted: false,
+            notes: None,
+            is_dirty: false,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What can be set about the RDMA transport.
+
+use std::time::Duration;
+
+use super::MAX_CHANNELS;
+
+/// Settings of [`super::RdmaTransport`]. They need not be the same on both sides of a pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RdmaSettings {
+    /// The longest message, in bytes, that is sent without being asked for.
+    pub eager_limit: usize,
+    /// How many such messages a peer may have waiting here.
+    pub eager_messages: u16,
+    /// Queue pairs to each peer for longer messages, 1 to [`RdmaSettings::MAX_DATA_CHANNELS`].
+    pub data_channels: usize,
+    /// The executor's slice in bytes: how much is sent in one piece.
+    pub slice: usize,
+    /// How long two queue pairs may take to prove that they reach each other.
+    pub proof_timeout: Duration,
+    /// Bytes of registered buffers, at most.
+    pub memory_limit: usize,
+}
+
+impl RdmaSettings {
+    /// The most queue pairs for long messages.
+    pub const MAX_DATA_CHANNELS: usize = MAX_CHANNELS - 1;
+}
+
+impl Default for RdmaSettings {
+    fn default() -> Self {
+        Self {
+            eager_limit: 4 << 10,
+            eager_messages: 32,
+            data_channels: 2,
+            slice: 512 << 10,
+            proof_timeout: Duration::from_secs(10),
+            memory_limit: usize::MAX,
+        }
+    }
+}

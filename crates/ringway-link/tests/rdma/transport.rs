@@ -1,0 +1,301 @@
+//! The transport over software devices: who goes which way, and what happens when a queue pair fails. What all transports
+//! promise is in `transport_contract`.
+
+use std::{
+    net::Ipv4Addr,
+    os::fd::BorrowedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use ringway_link::{
+    Bind, Event, Identity, InterfaceFilter, JobId, LinkError, Listener, MessageKey, Sink,
+    Transport as _,
+    rdma::{
+        Access, Address, Completion, Device, DeviceError, DeviceEvent, Failure, Limits, QueuePair,
+        QueuePairOptions, RdmaSettings, RdmaTransport, ReceiveRequest, Region, SendRequest,
+        SoftwareDevice, SoftwareOptions, Status,
+    },
+    tcp::{TcpSettings, TcpTransport},
+};
+use ringway_sys::{Memory, Staging};
+
+use crate::{allocations, end::LIMIT};
+
+/// A device that can be made to fail.
+struct Breakable {
+    device: SoftwareDevice,
+    last: QueuePair,
+    /// It tells peers a port where nobody listens.
+    is_unreachable: bool,
+    /// The last queue pair fails at the next poll.
+    fails: Arc<AtomicBool>,
+}
+
+impl Device for Breakable {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn limits(&self) -> Limits {
+        self.device.limits()
+    }
+
+    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, DeviceError> {
+        self.device.register(memory, access)
+    }
+
+    fn deregister(&mut self, region: &Region) -> Result<(), DeviceError> {
+        self.device.deregister(region)
+    }
+
+    fn create(&mut self, options: &QueuePairOptions) -> Result<QueuePair, DeviceError> {
+        self.last = self.device.create(options)?;
+        Ok(self.last)
+    }
+
+    fn address(&self, queue_pair: QueuePair) -> Result<Address, DeviceError> {
+        let mut address = self.device.address(queue_pair)?;
+        if let Some(software) = address.software.as_mut().filter(|_| self.is_unreachable) {
+            software.port = 9;
+        }
+        Ok(address)
+    }
+
+    fn connect(&mut self, queue_pair: QueuePair, peer: &Address) -> Result<(), DeviceError> {
+        self.device.connect(queue_pair, peer)
+    }
+
+    fn destroy(&mut self, queue_pair: QueuePair) {
+        self.device.destroy(queue_pair);
+    }
+
+    fn post_send(
+        &mut self,
+        queue_pair: QueuePair,
+        request: &SendRequest<'_>,
+    ) -> Result<(), DeviceError> {
+        self.device.post_send(queue_pair, request)
+    }
+
+    fn post_receive(
+        &mut self,
+        queue_pair: QueuePair,
+        request: ReceiveRequest,
+    ) -> Result<(), DeviceError> {
+        self.device.post_receive(queue_pair, request)
+    }
+
+    fn poll(
+        &mut self,
+        now: Instant,
+        completions: &mut Vec<Completion>,
+    ) -> Result<bool, DeviceError> {
+        let moved = self.device.poll(now, completions)?;
+        if self.fails.swap(false, Ordering::Relaxed) {
+            completions.push(Completion {
+                queue_pair: self.last,
+                id: 0,
+                result: Err(Failure {
+                    status: Status::RetriesExceeded,
+                    vendor: 0x81,
+                }),
+            });
+        }
+        Ok(moved)
+    }
+
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        self.device.poll_event()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.device.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.device.disarm();
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.device.fd()
+    }
+
+    fn counters(&self, tell: &mut dyn FnMut(&str, u64)) {
+        self.device.counters(tell);
+    }
+}
+
+struct Pair {
+    ranks: [RdmaTransport; 2],
+    fails: Arc<AtomicBool>,
+    events: [Vec<Event>; 2],
+}
+
+impl Pair {
+    /// Two ranks, of which the second may be one that its peer can't reach.
+    fn new(is_unreachable: bool) -> Self {
+        let job = JobId::from_name("rdma transport");
+        let start = |rank| {
+            let identity = Identity::new(job, 2, rank);
+            Arc::new(Listener::start(&Bind::default(), identity).unwrap())
+        };
+        let listeners = [start(0), start(1)];
+        let publish = |l: &Arc<Listener>| l.address(&InterfaceFilter::default()).unwrap();
+        let addresses: Vec<_> = listeners.iter().map(publish).collect();
+        let fails = Arc::new(AtomicBool::new(false));
+        let ranks = listeners.map(|listener| {
+            let rank = listener.rank();
+            let settings = TcpSettings::default();
+            let tcp = TcpTransport::new(listener, addresses.clone(), settings).unwrap();
+            let options = SoftwareOptions {
+                ip: Ipv4Addr::LOCALHOST.into(),
+                roce_port: false,
+            };
+            let device = Breakable {
+                device: SoftwareDevice::open(&options).unwrap(),
+                last: QueuePair(0),
+                is_unreachable: is_unreachable && rank == 1,
+                fails: if rank == 0 {
+                    fails.clone()
+                } else {
+                    Arc::default()
+                },
+            };
+            let settings = RdmaSettings {
+                proof_timeout: if is_unreachable {
+                    Duration::from_millis(300)
+                } else {
+                    LIMIT
+                },
+                ..RdmaSettings::default()
+            };
+            RdmaTransport::new(tcp, Ok(Box::new(device)), settings).unwrap()
+        });
+        Self {
+            ranks,
+            fails,
+            events: Default::default(),
+        }
+    }
+
+    fn poll(&mut self) {
+        for (rank, events) in self.ranks.iter_mut().zip(&mut self.events) {
+            rank.poll(Instant::now(), events);
+        }
+    }
+
+    fn until(&mut self, done: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + LIMIT;
+        while !done(self) {
+            assert!(Instant::now() < deadline, "{:?}", self.events);
+            self.poll();
+        }
+    }
+
+    /// Messages in both directions, of which one is looked at.
+    fn round(&mut self, op: u32, out: &Staging, into: &[Staging; 2]) {
+        for (own, into) in into.iter().enumerate() {
+            self.ranks[own].begin(1, op, 7);
+            for (message, len) in [(0, 8), (1, 3000), (2, 100_000)] {
+                let key = key(op, message);
+                let sink = match message {
+                    1 => Sink::View(len),
+                    _ => Sink::Place(into.memory().slice(0..len)),
+                };
+                self.ranks[own].recv(1 - own, key, sink).unwrap();
+                let src = out.memory().slice(0..len);
+                self.ranks[own].send(1 - own, key, src, 0).unwrap();
+            }
+        }
+        self.until(|pair| pair.events.iter().all(|events| events.len() == 6));
+        for own in 0..2 {
+            for event in self.events[own].drain(..) {
+                match event {
+                    Event::Received { peer, key, .. } => self.ranks[own].release(peer, key),
+                    Event::Sent { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            self.ranks[own].cancel(1, op);
+        }
+    }
+}
+
+fn key(op: u32, message: u32) -> MessageKey {
+    MessageKey {
+        group: 1,
+        op,
+        lane: 0,
+        message,
+        slice: 0,
+    }
+}
+
+fn buffers() -> (Staging, [Staging; 2]) {
+    let out = Staging::new(100_000);
+    let bytes: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
+    out.memory().write(&bytes);
+    (out, [(); 2].map(|()| Staging::new(100_000)))
+}
+
+fn same(a: &Staging, b: &Staging) -> bool {
+    let [mut x, mut y] = [(); 2].map(|()| vec![0; 100_000]);
+    a.memory().read(&mut x);
+    b.memory().read(&mut y);
+    x == y
+}
+
+#[test]
+fn peers_that_reach_each_other_use_rdma() {
+    let mut pair = Pair::new(false);
+    let (out, into) = buffers();
+    pair.round(0, &out, &into);
+    assert!(pair.ranks[0].reaches(1) && pair.ranks[1].reaches(0));
+    assert!(into.iter().all(|into| same(into, &out)));
+}
+
+#[test]
+fn peers_that_do_not_use_tcp_both() {
+    let mut pair = Pair::new(true);
+    let (out, into) = buffers();
+    pair.round(0, &out, &into);
+    assert!(!pair.ranks[0].reaches(1) && !pair.ranks[1].reaches(0));
+    assert!(into.iter().all(|into| same(into, &out)));
+}
+
+#[test]
+fn a_queue_pair_that_fails_loses_the_peer_and_says_why() {
+    let mut pair = Pair::new(false);
+    let (out, into) = buffers();
+    pair.round(0, &out, &into);
+    pair.fails.store(true, Ordering::Relaxed);
+    pair.until(|pair| !pair.events[0].is_empty());
+    let [Event::Lost { peer: 1, error }] = &pair.events[0][..] else {
+        panic!("{:?}", pair.events[0]);
+    };
+    assert!(matches!(error, LinkError::Rdma { peer: 1, .. }), "{error}");
+    assert!(error.to_string().contains("vendor's code 0x81"), "{error}");
+    pair.ranks[0].begin(1, 1, 7);
+    let refused = pair.ranks[0].send(1, key(1, 0), out.memory(), 0);
+    assert!(matches!(refused, Err(LinkError::Rdma { .. })));
+}
+
+#[test]
+fn once_it_runs_it_takes_no_memory_from_the_system() {
+    let mut pair = Pair::new(false);
+    let (out, into) = buffers();
+    // So many ended operations are remembered, in a table that grows until then.
+    let warm = 5000;
+    for op in 0..warm {
+        pair.round(op, &out, &into);
+    }
+    let before = allocations::count();
+    for op in warm..warm + 100 {
+        pair.round(op, &out, &into);
+    }
+    assert_eq!(allocations::count() - before, 0);
+}
