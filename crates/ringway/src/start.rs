@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use ringway_link::{
     Router, Transport,
+    rdma::{self, RdmaSettings, RdmaTransport},
     shm::{HostSegment, SlotOptions, SlotTransport, mapped::GroupBlock},
     tcp::{TcpSettings, TcpTransport},
 };
@@ -126,7 +127,7 @@ pub(crate) fn assemble(
     })
 }
 
-/// What carries messages: shared memory to the ranks of this host, TCP to the others.
+/// What carries messages: shared memory to the ranks of this host, TCP or RDMA to the others.
 fn transport(
     world: &World,
     settings: &Settings,
@@ -150,9 +151,10 @@ fn transport(
     }
     if let Some(&peer) = far.first()
         && !values.transports.allow(TransportKind::Tcp)
+        && !values.transports.allow(TransportKind::Rdma)
     {
         return Err(Error::Argument(format!(
-            "setting transports ({}) is {}, which does not reach {}; add tcp, or run all ranks on one host",
+            "setting transports ({}) is {}, which does not reach {}; add tcp or rdma, or run all ranks on one host",
             settings.source("transports"),
             values.transports,
             world.members[peer]
@@ -179,10 +181,47 @@ fn transport(
         })?;
         // The higher rank of a pair connects: it must not wait until it has something to say itself.
         tcp.connect_all();
-        parts.push((Box::new(tcp), far));
+        parts.push((over(tcp, world, settings, memory_limit)?, far));
     }
     match <[_; 1]>::try_from(parts) {
         Ok([(only, _)]) => Ok(only),
         Err(parts) => Ok(Box::new(Router::new(parts).map_err(|e| failed(&e))?)),
     }
+}
+
+/// What goes to other hosts: RDMA on top of TCP if it is asked for, otherwise TCP.
+fn over(
+    tcp: TcpTransport,
+    world: &World,
+    settings: &Settings,
+    memory_limit: usize,
+) -> Result<Box<dyn Transport>, Error> {
+    if !settings.values().transports.allow(TransportKind::Rdma) {
+        return Ok(Box::new(tcp));
+    }
+    // Where all ranks are on one host, loopback is the address that every host has and no firewall keeps closed.
+    let is_spread = world.machine_ranks() < world.size();
+    let addresses = &world.me().address.addresses;
+    let ip = addresses
+        .iter()
+        .map(|candidate| candidate.ip)
+        .find(|ip| ip.is_loopback() != is_spread);
+    let device = match ip.or_else(|| addresses.first().map(|candidate| candidate.ip)) {
+        Some(ip) => rdma::open(ip).map_err(|error| error.to_string()),
+        None => Err("this rank has no address".to_owned()),
+    };
+    if let Err(reason) = &device {
+        tracing::warn!(reason, "no RDMA here: all messages go over TCP");
+    }
+    let options = RdmaSettings {
+        memory_limit,
+        ..RdmaSettings::default()
+    };
+    let transport = RdmaTransport::new(tcp, device, options);
+    let transport = transport.map_err(|error| {
+        Error::Memory(format!(
+            "RDMA: {error}; raise the limit of open files (ulimit -n)"
+        ))
+    })?;
+    Ok(Box::new(transport))
 }

@@ -7,6 +7,7 @@
 mod address;
 mod device;
 mod error;
+mod open;
 mod software;
 mod transport;
 mod verbs;
@@ -16,6 +17,7 @@ pub use device::{
     Completion, Device, DeviceEvent, Failure, Limits, QueuePair, QueuePairOptions, Region,
 };
 pub use error::DeviceError;
+pub use open::open;
 pub use ringway_roce::{
     Access, Key, Psn, Qpn,
     rc::{Done, Local, Mtu, PostError, ReceiveRequest, Remote, SendRequest, Source, Status, Work},

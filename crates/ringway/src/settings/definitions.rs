@@ -196,8 +196,10 @@ pub const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "transports",
         default: "auto",
-        expected: "`auto`, or `shm`, `tcp` or both, separated by a comma",
-        doc: "What may carry messages. `auto` takes shared memory within a host and TCP between hosts.",
+        expected: "`auto`, or any of `shm`, `tcp` and `rdma`, separated by commas",
+        doc: "What may carry messages; the same on all ranks. `auto` takes shared memory within a host and TCP between \
+              hosts. `rdma` goes before `tcp`: a NIC, or else RoCE v2 in software, and TCP to ranks that it does \
+              not reach.",
         set: |v, text| put(&mut v.transports, Transports::parse(text)),
         show: |v| v.transports.to_string(),
     },

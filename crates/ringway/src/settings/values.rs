@@ -120,14 +120,20 @@ pub enum TransportKind {
     Shm,
     /// TCP connections.
     Tcp,
+    /// An RDMA device, or RoCE v2 in software; and TCP to peers that it does not reach.
+    Rdma,
 }
 
 impl TransportKind {
-    /// `shm`, `tcp`.
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Shm, Self::Tcp, Self::Rdma];
+
+    /// `shm`, `tcp`, `rdma`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Rdma => "rdma",
         }
     }
 }
@@ -135,7 +141,8 @@ impl TransportKind {
 /// Which transports may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transports {
-    /// The best that reaches each peer.
+    /// Shared memory or TCP, whichever is better and reaches the peer. RDMA has to be asked for: it was not run on a NIC
+    /// yet, and in software it takes processor time that TCP does not.
     Auto,
     /// Only these, the best of them that reaches each peer.
     Only(Vec<TransportKind>),
@@ -145,19 +152,19 @@ impl Transports {
     /// Whether this one may be used.
     pub fn allow(&self, kind: TransportKind) -> bool {
         match self {
-            Self::Auto => true,
+            Self::Auto => kind != TransportKind::Rdma,
             Self::Only(kinds) => kinds.contains(&kind),
         }
     }
 
-    /// From `auto`, `shm`, `tcp`, `shm,tcp`.
+    /// From `auto`, `shm`, `tcp`, `shm,rdma` ...
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text == "auto" {
             return Ok(Self::Auto);
         }
         let mut kinds = Vec::new();
         for name in text.split(',').map(str::trim) {
-            let kind = [TransportKind::Shm, TransportKind::Tcp]
+            let kind = TransportKind::ALL
                 .into_iter()
                 .find(|kind| kind.name() == name)
                 .ok_or_else(|| format!("`{name}` is no transport"))?;

@@ -20,7 +20,7 @@ use world::{Mishap, Outcome, World, chance, undisturbed};
 const SOON: Duration = Duration::from_secs(2);
 
 /// Ranks of a host that share memory map it for most calls, and use messages in it for the others.
-const TRANSPORTS: [&str; 2] = ["auto", "tcp"];
+const TRANSPORTS: [&str; 3] = ["auto", "tcp", "rdma"];
 
 /// Checks that each survivor names `victim`, soon after it was struck.
 fn victim_is_named(outcomes: &[Outcome], victim: usize, pid: i32, struck: Duration, what: &str) {
@@ -75,12 +75,17 @@ fn a_rank_killed_at_any_step_of_tcp_is_named() {
     killed_at_every_step("tcp");
 }
 
+#[test]
+fn a_rank_killed_at_any_step_of_rdma_is_named() {
+    killed_at_every_step("rdma");
+}
+
 /// From outside, at any instant: also where no message goes, in mapped memory and between calls.
 #[test]
 fn a_rank_killed_at_any_instant_is_named() {
     let _turn = undisturbed();
     for n in 0..32_usize {
-        let transports = TRANSPORTS[n % 4 / 3];
+        let transports = TRANSPORTS[(n % 5).saturating_sub(2)];
         let size = 3 + n % 3;
         let victim = (n / 3) % size;
         let mut world = World::start(size, transports, "20s", &Mishap::None);
@@ -101,7 +106,7 @@ fn a_rank_that_is_stopped_at_any_instant_is_named() {
     // A stopped world uses no processor, so that they can wait side by side.
     let mut worlds = Vec::new();
     for n in 0..6_usize {
-        let transports = TRANSPORTS[n % 2];
+        let transports = TRANSPORTS[n / 2];
         let victim = n % 3;
         let world = World::start(3, transports, "20s", &Mishap::None);
         std::thread::sleep(Duration::from_micros(chance(n) % 9_000));
@@ -127,7 +132,7 @@ fn a_rank_that_is_stopped_at_any_instant_is_named() {
 fn a_cut_link_is_named_by_both_its_ends() {
     let _turn = undisturbed();
     for n in 0..18_usize {
-        let transports = TRANSPORTS[n % 2];
+        let transports = TRANSPORTS[n / 6];
         let (size, step) = (3 + n % 3, 3 + 5 * n);
         let (a, b) = (n % size, (n + 1) % size);
         let plan = format!("cut=peer{b}@step{step},rank={a}");
@@ -159,7 +164,7 @@ fn nobody_waits_past_the_deadline_when_a_link_stalls() {
     let _turn = undisturbed();
     let mut worlds = Vec::new();
     for n in 0..6_usize {
-        let transports = TRANSPORTS[n % 2];
+        let transports = TRANSPORTS[n / 2];
         let (size, step) = (3 + n % 3, 2 + 7 * n);
         let (a, b) = (n % size, (n + 1) % size);
         let plan = format!("stall=peer{b}@step{step},rank={a}");
@@ -217,7 +222,7 @@ fn different_calls_are_named() {
 fn a_truncated_message_is_refused_by_name() {
     let _turn = undisturbed();
     for n in 0..6_usize {
-        let transports = TRANSPORTS[n % 2];
+        let transports = TRANSPORTS[n / 2];
         let (a, b) = (n % 3, (n + 1) % 3);
         let plan = format!("truncate=peer{b}@step{},rank={a}", 2 + 6 * n);
         let mut world = World::start(3, transports, "20s", &Mishap::Fault(plan.clone()));
@@ -238,7 +243,7 @@ fn a_truncated_message_is_refused_by_name() {
 fn no_order_of_messages_changes_a_result() {
     let _turn = undisturbed();
     for n in 0..6_usize {
-        let transports = TRANSPORTS[n % 2];
+        let transports = TRANSPORTS[n / 2];
         let plan = format!("reorder=8;delay=300us,p=0.2;split=1;seed={n}");
         let mut world = World::start(3 + n % 3, transports, "20s", &Mishap::Perturb(plan));
         for Outcome { rank, error, .. } in world.outcomes(None) {
