@@ -4,6 +4,7 @@
 mod bench;
 mod config;
 mod launch;
+mod output;
 mod picture;
 mod plan;
 mod rdma;

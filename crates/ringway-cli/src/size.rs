@@ -1,4 +1,4 @@
-//! Sizes in bytes as users write and read them.
+//! Sizes in bytes, and times in seconds, as users write and read them.
 
 /// From `4`, `64K`, `64KiB`, `1M`, `256MB`, `1G` ...: K, M and G are powers of 1024, as in nccl-tests; KB, MB, GB of 1000.
 pub(crate) fn parse(text: &str) -> Result<usize, String> {
@@ -43,6 +43,14 @@ pub(crate) fn positive(text: &str) -> Result<usize, String> {
         ),
         bytes => Ok(bytes),
     }
+}
+
+/// A positive number of seconds, from 0.5, 2 ...
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|&seconds: &f64| seconds > 0.0 && seconds.is_finite())
+        .ok_or_else(|| "expected a number of seconds that is more than 0, such as 0.5".to_owned())
 }
 
 /// `4`, `64K`, `1M` where that is exact, else bytes.

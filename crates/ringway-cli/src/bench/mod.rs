@@ -2,7 +2,6 @@
 
 mod case;
 mod measure;
-mod output;
 mod plot;
 mod report;
 mod values;
@@ -16,10 +15,13 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringway::{Builder, Communicator, DataType, ReduceOp, bootstrap::Launch};
 
-use crate::{launch::Job, size};
+use crate::{
+    launch::Job,
+    output::{self, Output},
+    size,
+};
 use case::Case;
 use measure::{Measure, Sample};
-use output::Output;
 
 /// Measure a collective, with nccl-tests' flags and columns.
 ///
@@ -55,7 +57,7 @@ pub(crate) struct Bench {
     #[arg(short = 'n', long = "iters", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     iterations: u32,
     /// As many iterations as this takes for each size (5 to 5000), in place of -n.
-    #[arg(long, value_parser = seconds)]
+    #[arg(long, value_parser = size::seconds)]
     seconds: Option<f64>,
     /// Iterations before those that count.
     #[arg(short = 'w', long = "warmup_iters", default_value_t = 5)]
@@ -237,14 +239,6 @@ impl Files {
             .map_or(Ok(()), |file| file.write(&plot::draw(rows)));
         json.and(plot)
     }
-}
-
-/// From 0.5, 2 ...
-fn seconds(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|&seconds: &f64| seconds > 0.0 && seconds.is_finite())
-        .ok_or_else(|| "expected a number of seconds that is more than 0, such as 0.5".to_owned())
 }
 
 /// nccl-tests' counts of what each process has several of there.

@@ -1,4 +1,4 @@
-//! The files that a benchmark leaves: opened before anything is measured, written when all is.
+//! The files that a measurement leaves: opened before anything is measured, written when all is.
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,14 +10,14 @@ use anyhow::{Context, Result};
 
 /// A file that can be written.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     path: PathBuf,
     file: File,
 }
 
 impl Output {
     /// Opens the file that `flag` names, or makes it. What an earlier run left in it stays until [`Output::write`].
-    pub(super) fn open(flag: &str, path: &Path) -> Result<Self> {
+    pub(crate) fn open(flag: &str, path: &Path) -> Result<Self> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -31,7 +31,7 @@ impl Output {
     }
 
     /// Makes `text` all that is in the file.
-    pub(super) fn write(mut self, text: &str) -> Result<()> {
+    pub(crate) fn write(mut self, text: &str) -> Result<()> {
         let mut write = || {
             // Pipes and terminals have no length.
             if self.file.metadata()?.is_file() {
@@ -45,7 +45,7 @@ impl Output {
 
 /// Whether the file that `flag` names can be written, for a process that leaves the writing to another. Only regular
 /// files are opened: the reader of a pipe would take the first close for the end.
-pub(super) fn probe(flag: &str, path: &Path) -> Result<()> {
+pub(crate) fn probe(flag: &str, path: &Path) -> Result<()> {
     if path
         .metadata()
         .is_ok_and(|there| !there.is_file() && !there.is_dir())
