@@ -1,10 +1,11 @@
-//! The `ringway` command: start ranks, measure collectives, look at schedules and settings.
+//! The `ringway` command: start ranks, measure collectives and RDMA, look at schedules and settings.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod config;
 mod launch;
 mod output;
+mod perf;
 mod picture;
 mod plan;
 mod rdma;
@@ -30,6 +31,8 @@ enum Command {
     Bench(bench::Bench),
     /// Show the settings, and where each comes from.
     Config(config::Config),
+    /// Measure RDMA between two hosts, with perftest's tests and columns.
+    Perf(perf::Perf),
     /// Show or verify the schedule of a collective.
     Plan(plan::Plan),
     /// Show the RDMA devices of this machine.
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Bench(bench) => bench.execute(),
         Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
+        Command::Perf(perf) => perf.execute().map(|()| ExitCode::SUCCESS),
         Command::Plan(plan) => plan.execute().map(|()| ExitCode::SUCCESS),
         Command::Rdma(rdma) => rdma.execute().map(|()| ExitCode::SUCCESS),
         Command::Run(run) => run.execute(),
