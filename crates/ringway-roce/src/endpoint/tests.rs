@@ -11,7 +11,7 @@ use crate::{
     Access, Key, Psn,
     rc::{Local, Mtu, Source, Status, Work},
     timer::{AckTimeout, RnrTimer},
-    wire::MAX_OVERHEAD,
+    wire::{Addresses, MAX_OVERHEAD},
 };
 
 const KEY: Key = Key(0x5eed_5eed);
@@ -175,6 +175,35 @@ fn a_long_message_leaves_turns_to_the_others() {
     assert_eq!(order[2 * turn..2 * turn + 2], [2, 0]);
     let count = |of| order.iter().filter(|other| **other == of).count();
     assert_eq!([count(0), count(1), count(2)], [235, 235, 1]);
+}
+
+/// As of Linux's rxe and of NICs; others send 0, and the whole CRC counts.
+#[test]
+fn counted_identifications_are_taken_at_port_4791_only() {
+    let now = Instant::now();
+    let [mut a, mut b] = pair(1);
+    write(&mut a, 0, 100);
+    let (_, packet) = transmit(now, &mut a).unwrap();
+    for (port, refused) in [(ROCE_PORT, 0), (40_000, 1)] {
+        let to = SocketAddr::new(place(1).ip(), port);
+        let mut flow = Flow::between(place(0), to).unwrap();
+        if let Addresses::V4 { identification, .. } = &mut flow.addresses {
+            *identification = 0xb5d0;
+        }
+        let mut bytes = packet.clone();
+        let covered = bytes.len() - 4;
+        let crc = crate::wire::icrc(&flow, &bytes[..covered]);
+        bytes[covered..].copy_from_slice(&crc.to_le_bytes());
+        let datagram = Datagram {
+            from: place(0),
+            to,
+            congestion_experienced: false,
+            bytes: &bytes,
+        };
+        b.handle_datagram(now, &datagram);
+        assert_eq!(b.refused().bad_icrc, refused);
+    }
+    assert_eq!(b.domain().region(KEY).unwrap()[..100], [0; 100]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod bth;
 mod extended;
 mod flow;
 mod icrc;
+mod identification;
 pub mod opcode;
 mod operation;
 mod packet;

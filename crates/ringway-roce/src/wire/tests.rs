@@ -8,6 +8,8 @@ use super::*;
 use crate::{Key, Psn, Qpn};
 
 const PYTHON_SEND: &str = "0400ffff000000118012345672696e67af1cf59e";
+/// The byte that the CRC leaves out.
+const BTH_CONGESTION: usize = 4;
 const PYTHON_ACK: &str = "1100ffff00000011001234561f000007fd823669";
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -25,11 +27,36 @@ fn bytes(hex: &str) -> Vec<u8> {
 fn there_and_back(ip: &[u8]) -> IpPacket<'_> {
     let outer = IpPacket::parse(ip).unwrap();
     assert!(outer.flow.verify_icrc(outer.datagram));
+    without_its_identification(&outer);
     let packet = Packet::parse(outer.datagram).unwrap();
     let mut again = Vec::new();
     packet.emit(&outer.flow, &mut again);
     assert_eq!(again, outer.datagram);
     outer
+}
+
+/// A UDP socket has the payload, the addresses and the ports. With that, the packet is intact as it is and not with any
+/// byte changed.
+fn without_its_identification(outer: &IpPacket<'_>) {
+    let Flow { addresses, .. } = outer.flow;
+    let (source, destination) = match addresses {
+        Addresses::V4 {
+            source,
+            destination,
+            ..
+        } => (source.into(), destination.into()),
+        Addresses::V6 {
+            source,
+            destination,
+        } => (source.into(), destination.into()),
+    };
+    let seen = Flow::new(source, destination, outer.flow.source_port).unwrap();
+    assert!(seen.verify_icrc_identified(outer.datagram));
+    for at in (0..outer.datagram.len()).filter(|at| *at != BTH_CONGESTION) {
+        let mut corrupt = outer.datagram.to_vec();
+        corrupt[at] ^= 0x10;
+        assert!(!seen.verify_icrc_identified(&corrupt), "byte {at}");
+    }
 }
 
 /// Captured on a ConnectX-4 Lx; the packet is in Scapy's tests of RoCE.
@@ -58,6 +85,7 @@ fn the_checksums_of_a_padded_packet() {
     );
     let outer = IpPacket::parse(&ip).unwrap();
     assert!(outer.flow.verify_icrc(outer.datagram));
+    without_its_identification(&outer);
     assert_eq!(outer.flow.udp_checksum(outer.datagram), 0xaca2);
     assert_eq!(
         Packet::parse(outer.datagram),
@@ -351,6 +379,31 @@ proptest! {
     }
 
     #[test]
+    fn any_identification_is_read_from_the_crc(
+        counted: u16,
+        payload in prop::collection::vec(any::<u8>(), 0..4200),
+    ) {
+        let seen = Flow::new(Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into(), 5).unwrap();
+        let mut sent = seen;
+        if let Addresses::V4 { identification, .. } = &mut sent.addresses {
+            *identification = counted;
+        }
+        let packet = Packet {
+            bth: Bth::new(Qpn::new(2), Psn::new(3)),
+            operation: Operation::SendOnly,
+            payload: &payload,
+        };
+        let mut out = Vec::new();
+        packet.emit(&sent, &mut out);
+        prop_assert!(seen.verify_icrc_identified(&out));
+        prop_assert_eq!(seen.verify_icrc(&out), counted == 0);
+        let (covered, crc) = out.split_last_chunk::<ICRC_LEN>().unwrap();
+        let difference = icrc(&seen, covered) ^ u32::from_le_bytes(*crc);
+        let following = (22 + out.len()) as u16;
+        prop_assert_eq!(identification::identification(difference, following), Some(counted));
+    }
+
+    #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), opcode in 0u8..0x82) {
         let _ = IpPacket::parse(&bytes);
         let mut bytes = bytes;
@@ -361,6 +414,7 @@ proptest! {
         let _ = Packet::parse(&bytes);
         let flow = Flow::new(Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into(), 1).unwrap();
         flow.verify_icrc(&bytes);
+        flow.verify_icrc_identified(&bytes);
         for (version, length) in [(0x45, 28), (0x60, 48)] {
             let mut ip = vec![0; length];
             ip[0] = version;
