@@ -1,20 +1,19 @@
-//! The device in software against Linux's soft RoCE, in the virtual machine of `cargo xtask test vm`: `rxe0` at fd00::1
-//! through verbs, and in a network namespace of its own, where UDP port 4791 is free, the endpoint at fd00::9.
-//!
-//! Not over IPv4: rxe counts the identification of its packets, which the CRC covers and a UDP socket does not tell.
+//! The device in software against Linux's soft RoCE, in the virtual machine of `cargo xtask test vm`: `rxe0` at 10.0.0.1
+//! and fd00::1 through verbs, and in a network namespace of its own, where UDP port 4791 is free, the endpoint at 10.0.0.9
+//! and fd00::9.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::{
-    collections::VecDeque,
     fmt::Write as _,
-    io::{BufRead, BufReader, Write as _},
-    process::{Command, Stdio},
+    io::{BufRead, BufReader, Lines, Write as _},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::Once,
     time::{Duration, Instant},
 };
 
 use ringway_link::rdma::{
     Access, Address, Completion, Device, Done, Key, QueuePair, QueuePairOptions, ReceiveRequest,
-    Region, Remote, SendRequest, SoftwareDevice, SoftwareOptions, Source, Verbs, Work,
+    Region, Remote, SendRequest, SoftwareDevice, SoftwareOptions, Source, Status, Verbs, Work,
 };
 use ringway_sys::{Epoll, Interest, Staging, end_with_parent};
 use ringway_verbs::{
@@ -41,7 +40,7 @@ struct Side {
     pair: QueuePair,
     region: Region,
     memory: Staging,
-    ended: VecDeque<Completion>,
+    ended: Vec<Completion>,
     /// The bytes that it sends begin with this one.
     seed: u64,
 }
@@ -56,7 +55,7 @@ impl Side {
             pair,
             region,
             memory,
-            ended: VecDeque::new(),
+            ended: Vec::new(),
             seed,
         };
         side.put(OUT, &pattern(seed));
@@ -94,21 +93,23 @@ impl Side {
         Remote { key, address }
     }
 
-    /// The next completion, slept for; the device works meanwhile for the other side.
-    fn next(&mut self) -> Completion {
+    /// The completion of a request, slept for; the device works meanwhile for the other side. Those of the other queue may
+    /// come before: a lost acknowledgement keeps a SEND from completing, not the other side from going on.
+    fn completion(&mut self, id: u64) -> Completion {
         let deadline = Instant::now() + LONG;
         let set = Epoll::new().unwrap();
         set.add(self.device.fd(), 0, Interest::Read).unwrap();
         loop {
-            if let Some(ended) = self.ended.pop_front() {
-                return ended;
+            if let Some(at) = self.ended.iter().position(|ended| ended.id == id) {
+                return self.ended.swap_remove(at);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "no completion came");
             let mut got = Vec::new();
             self.device.poll(Instant::now(), &mut got).unwrap();
+            let nothing = got.is_empty();
             self.ended.extend(got);
-            if self.ended.is_empty() {
+            if nothing {
                 if self.device.arm() {
                     set.wait(&mut Vec::new(), Some(left)).unwrap();
                 }
@@ -118,8 +119,7 @@ impl Side {
     }
 
     fn done(&mut self, id: u64, what: Done) {
-        let ended = self.next();
-        assert_eq!((ended.id, ended.result), (id, Ok(what)));
+        assert_eq!(self.completion(id).result, Ok(what), "request {id}");
     }
 
     fn ask(&mut self, id: u64, work: Work<'_>, done: Done) {
@@ -189,6 +189,23 @@ impl Side {
         assert_eq!(self.get(NUMBER, 8), 7_u64.to_ne_bytes());
     }
 
+    /// All retries go unheard.
+    fn finds_nobody(&mut self) {
+        let request = SendRequest {
+            id: 21,
+            work: Work::Send {
+                source: Source::Inline(b"hello?"),
+                immediate: None,
+            },
+            signaled: true,
+            solicited: false,
+        };
+        self.device.post_send(self.pair, &request).unwrap();
+        let result = self.completion(21).result;
+        let status = result.map_err(|failure| failure.status);
+        assert_eq!(status, Err(Status::RetriesExceeded));
+    }
+
     fn put(&self, at: u64, bytes: &[u8]) {
         let at = at as usize;
         self.memory
@@ -212,40 +229,125 @@ fn pattern(seed: u64) -> Vec<u8> {
     (0..LEN).map(|i| (i * 7 + i / 251 + seed) as u8).collect()
 }
 
-/// The child: the endpoint in software, which is acted upon first and then acts.
-fn endpoint() {
+/// The child: the endpoint in software, which is acted upon first, then acts, and at last finds its peer gone.
+fn endpoint(ip: &str) {
     let options = SoftwareOptions {
-        ip: "fd00::9".parse().unwrap(),
+        ip: ip.parse().unwrap(),
         roce_port: true,
     };
     let mut side = Side::new(Box::new(SoftwareDevice::open(&options).unwrap()), 2);
     println!("\n{}", side.introduction());
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    let peer = side.connect(line.trim());
+    let mut lines = std::io::stdin().lines().map(Result::unwrap);
+    let peer = side.connect(&lines.next().unwrap());
     println!("\nconnected");
     side.suffer(1);
     side.act(peer);
+    println!("\ndone");
+    if lines.next().as_deref() == Some("gone") {
+        side.finds_nobody();
+    }
 }
 
 #[test]
 #[ignore = "needs the devices of the virtual machine: cargo xtask test vm"]
 fn software_and_the_kernel_work_in_each_others_memory() {
-    if std::env::var_os(ROLE).is_some() {
-        endpoint();
+    if let Ok(ip) = std::env::var(ROLE) {
+        endpoint(&ip);
         return;
     }
-    shell(
-        "ip netns add endpoint
-        ip link add rank9 netns endpoint mtu 4200 type veth peer name port9 mtu 4200
-        ip link set port9 master fabric up
-        ip -n endpoint link set rank9 up
-        ip -n endpoint addr add fd00::9/64 dev rank9 nodad",
-    );
     // More than once: each time with other queue pairs, keys and sequence numbers.
-    for _ in 0..3 {
-        converse();
+    for family in [Family::V4, Family::V6, Family::V4, Family::V6] {
+        let mut pair = Pair::new(family);
+        pair.converse();
+        pair.kernel_goes();
     }
+}
+
+#[test]
+#[ignore = "needs the devices of the virtual machine: cargo xtask test vm"]
+fn a_network_that_misbehaves_changes_nothing() {
+    for family in [Family::V4, Family::V6] {
+        for faults in [
+            "loss 1%",
+            "loss 5%",
+            "duplicate 5%",
+            "delay 2ms reorder 5%",
+            "delay 1ms loss 1% duplicate 1% reorder 2%",
+        ] {
+            let mut pair = Pair::new(family);
+            let network = Faults::new(faults);
+            pair.converse();
+            pair.ends();
+            if faults == "loss 5%" {
+                // Of hundreds of packets.
+                assert!(network.dropped() > 0);
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the devices of the virtual machine: cargo xtask test vm"]
+fn the_kernel_notices_that_the_endpoint_is_dead() {
+    for family in [Family::V4, Family::V6] {
+        let mut pair = Pair::new(family);
+        pair.child.kill().unwrap();
+        pair.child.wait().unwrap();
+        pair.side.finds_nobody();
+    }
+}
+
+/// Lets packets get lost, late or doubled in both directions, until it is dropped.
+struct Faults;
+
+impl Faults {
+    fn new(netem: &str) -> Self {
+        println!("netem {netem}");
+        shell(&format!(
+            "tc qdisc add dev rank0 root netem {netem}
+            tc -n endpoint qdisc add dev rank9 root netem {netem}"
+        ));
+        Self
+    }
+
+    /// How many packets have got lost.
+    fn dropped(&self) -> u64 {
+        let script = "tc -s qdisc show dev rank0; tc -n endpoint -s qdisc show dev rank9";
+        let output = Command::new("sh").args(["-ec", script]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let counts = text.split("(dropped ").skip(1);
+        counts
+            .map(|rest| rest.split(',').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    }
+}
+
+impl Drop for Faults {
+    fn drop(&mut self) {
+        shell("tc qdisc del dev rank0 root; tc -n endpoint qdisc del dev rank9 root");
+    }
+}
+
+/// The endpoint's network. Neighbors are told, not asked for: asking again takes a second if a question or an answer gets
+/// lost, and all retries of a queue pair half of one.
+fn namespace() {
+    static MADE: Once = Once::new();
+    MADE.call_once(|| {
+        shell(
+            "ip netns add endpoint
+            mac=02:00:00:00:00:0a
+            ip link add rank9 netns endpoint mtu 4200 address $mac type veth peer name port9 mtu 4200
+            ip link set port9 master fabric up
+            ip -n endpoint link set rank9 up
+            ip -n endpoint addr add fd00::9/64 dev rank9 nodad
+            ip -n endpoint addr add 10.0.0.9/24 dev rank9
+            for here in 10.0.0 fd00:; do
+                dot=.; [ $here = fd00: ] && dot=:
+                ip neigh replace $here${dot}9 lladdr $mac dev rank0 nud permanent
+                ip -n endpoint neigh replace $here${dot}1 lladdr 02:00:00:00:00:01 dev rank9 nud permanent
+            done",
+        );
+    });
 }
 
 fn shell(script: &str) {
@@ -253,36 +355,78 @@ fn shell(script: &str) {
     assert!(status.success(), "{script}");
 }
 
-fn converse() {
-    let library = Library::load().unwrap();
-    let wish = Wish {
-        family: Family::V6,
-        address: None,
-    };
-    let device = Verbs::open(&library, "rxe0", 1, wish).unwrap();
-    let mut side = Side::new(Box::new(device), 1);
-    let mut command = Command::new("ip");
-    command
-        .args(["netns", "exec", "endpoint"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--nocapture"])
-        .env(ROLE, "yes")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    end_with_parent(&mut command);
-    let mut child = command.spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut line_with = |start: &str| {
-        lines
-            .find_map(|line| line.ok().filter(|line| line.starts_with(start)))
-            .expect("the endpoint ended early")
-    };
-    let introduction = line_with("side ");
-    let mut input = child.stdin.take().unwrap();
-    writeln!(input, "{}", side.introduction()).unwrap();
-    let peer = side.connect(&introduction);
-    line_with("connected");
-    side.act(peer);
-    side.suffer(2);
-    assert!(child.wait().unwrap().success());
+/// rxe here and the endpoint in a child, connected.
+struct Pair {
+    side: Side,
+    peer: Remote,
+    child: Child,
+    input: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Pair {
+    fn new(family: Family) -> Self {
+        namespace();
+        let library = Library::load().unwrap();
+        let wish = Wish {
+            family,
+            address: None,
+        };
+        let device = Verbs::open(&library, "rxe0", 1, wish).unwrap();
+        let mut side = Side::new(Box::new(device), 1);
+        let ip = match family {
+            Family::V4 => "10.0.0.9",
+            Family::V6 => "fd00::9",
+        };
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", "endpoint"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--ignored", "--nocapture", "--exact"])
+            .arg("software_and_the_kernel_work_in_each_others_memory")
+            .env(ROLE, ip)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        end_with_parent(&mut command);
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let introduction = line_with("side ", &mut lines);
+        let mut input = child.stdin.take().unwrap();
+        writeln!(input, "{}", side.introduction()).unwrap();
+        let peer = side.connect(&introduction);
+        line_with("connected", &mut lines);
+        Self {
+            side,
+            peer,
+            child,
+            input,
+            lines,
+        }
+    }
+
+    /// All operations, the kernel's first and then the endpoint's.
+    fn converse(&mut self) {
+        self.side.act(self.peer);
+        self.side.suffer(2);
+        line_with("done", &mut self.lines);
+    }
+
+    /// The kernel's queue pair ends, and the endpoint has to find out.
+    fn kernel_goes(mut self) {
+        self.side.device.destroy(self.side.pair);
+        writeln!(self.input, "gone").unwrap();
+        self.ends();
+    }
+
+    /// Waits for the child, which has nothing more to do.
+    fn ends(mut self) {
+        drop(self.input);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+fn line_with(start: &str, lines: &mut Lines<BufReader<ChildStdout>>) -> String {
+    lines
+        .find_map(|line| line.ok().filter(|line| line.starts_with(start)))
+        .expect("the endpoint ended early")
 }
