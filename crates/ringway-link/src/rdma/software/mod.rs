@@ -94,6 +94,8 @@ pub struct SoftwareDevice {
     outbox: Outbox,
     /// The queue pair whose socket is full.
     blocked: Option<Handle>,
+    /// Whose socket is watched for room while the device is armed.
+    watched: Option<Handle>,
     arrivals: Arrivals,
     port_is_down: bool,
     event: Option<DeviceEvent>,
@@ -157,6 +159,7 @@ impl SoftwareDevice {
             look_around: false,
             outbox: Outbox::default(),
             blocked: None,
+            watched: None,
             arrivals: Arrivals::default(),
             port_is_down: false,
             event: None,
@@ -406,6 +409,7 @@ impl Device for SoftwareDevice {
                 "UDP sockets may buffer few packets, which makes RDMA in software slow; `sysctl -w net.core.rmem_max={BUFFER}` allows enough"
             );
         }
+        let first_psn = Psn::new(random()?);
         let handle = loop {
             let attributes = Attributes {
                 number: Qpn::new(random()?),
@@ -427,7 +431,7 @@ impl Device for SoftwareDevice {
                 .queue_pair(handle)
                 .map_err(|_: NoQueuePair| no_queue_pair())?
                 .number(),
-            first_psn: Psn::new(random()?),
+            first_psn,
             mtu: options.mtu.min(self.interface.mtu),
             traffic_class: options.traffic_class,
             initiator_depth: options.initiator_depth,
@@ -441,9 +445,11 @@ impl Device for SoftwareDevice {
         if self.ports.len() <= index {
             self.ports.resize_with(index + 1, || None);
         }
-        self.epoll
-            .add(&socket, handle.0.into(), Interest::Read)
-            .map_err(|error| system("epoll_ctl", error))?;
+        if let Err(error) = self.epoll.add(&socket, handle.0.into(), Interest::Read) {
+            // It was made a moment ago.
+            let _ = self.endpoint.destroy(handle);
+            return Err(system("epoll_ctl", error));
+        }
         self.ports[index] = Some(Port {
             socket,
             options: *options,
@@ -498,6 +504,8 @@ impl Device for SoftwareDevice {
     }
 
     fn destroy(&mut self, queue_pair: QueuePair) {
+        // The peer shall hear of all that came: a NIC has acknowledged it by now.
+        self.transmit(Instant::now());
         let port = self
             .ports
             .get_mut(queue_pair.0 as usize)
@@ -540,10 +548,13 @@ impl Device for SoftwareDevice {
         now: Instant,
         completions: &mut Vec<Completion>,
     ) -> Result<bool, DeviceError> {
+        let mut moved = false;
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            // Who has not polled for long may have what it waits for in the socket.
+            moved |= self.receive(now)?;
             self.endpoint.handle_timeout(now);
         }
-        let mut moved = self.transmit(now);
+        moved |= self.transmit(now);
         moved |= self.receive(now)?;
         let before = completions.len();
         while let Some((handle, completion)) = self.endpoint.poll_completion() {
@@ -581,16 +592,19 @@ impl Device for SoftwareDevice {
             && let Some(port) = self.port(handle)
         {
             let token = u64::from(handle.0);
-            return self
+            let watched = self
                 .epoll
                 .modify(&port.socket, token, Interest::ReadWrite)
                 .is_ok();
+            self.watched = watched.then_some(handle);
+            return watched;
         }
         true
     }
 
     fn disarm(&mut self) {
-        if let Some(handle) = self.blocked
+        // Not who is blocked now: others may have polled since.
+        if let Some(handle) = self.watched.take()
             && let Some(port) = self.port(handle)
         {
             let token = u64::from(handle.0);

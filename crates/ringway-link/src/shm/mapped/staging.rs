@@ -45,10 +45,19 @@ impl Staging {
         let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         blocks.reclaim(finished);
         blocks.written += bytes as u64;
-        Ok(match blocks.take(bytes, rotation) {
-            Some(block) => block,
-            None => arena.allocate(bytes)?,
-        })
+        if let Some(block) = blocks.take(bytes, rotation) {
+            return Ok(block);
+        }
+        if let Ok(block) = arena.allocate(bytes) {
+            return Ok(block);
+        }
+        // Without room for more, one that other caches may still hold is only slower.
+        if let Some(block) = blocks.take(bytes, 0) {
+            return Ok(block);
+        }
+        blocks.spare.clear();
+        blocks.spare_bytes = 0;
+        Ok(arena.allocate(bytes)?)
     }
 
     /// Takes back the block of an operation, which members may read until all have finished it: never, if it
@@ -89,5 +98,55 @@ impl Blocks {
         {
             self.spare_bytes -= block.memory().len();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ptr, sync::Arc};
+
+    use ringway_sys::Segment;
+
+    use super::*;
+
+    const BLOCK: usize = 256 << 10;
+
+    fn arena() -> Arena {
+        let segment = Arc::new(Segment::create("test", 1 << 20).unwrap());
+        Arena::new(segment, 0..1 << 20, "test memory", "raise THE_SETTING")
+    }
+
+    /// Lends a block to the operation `op`, when all before it are finished; where it lies.
+    fn lend(staging: &Staging, arena: &Arena, op: u64, rotation: usize) -> *const u8 {
+        let block = staging.borrow(arena, BLOCK, rotation, op - 1).unwrap();
+        let at = block.memory().as_ptr();
+        staging.give_back(op, block);
+        at
+    }
+
+    #[test]
+    fn blocks_rotate_where_they_shall() {
+        let (staging, arena) = (Staging::default(), arena());
+        let at: Vec<_> = (1..=8)
+            .map(|op| lend(&staging, &arena, op, 2 * BLOCK))
+            .collect();
+        for (earlier, later) in at.iter().zip(&at[1..]) {
+            assert!(!ptr::eq(*earlier, *later));
+        }
+        assert!(ptr::eq(at[4], at[6]));
+        let last = lend(&staging, &arena, 9, 0);
+        assert!(ptr::eq(last, lend(&staging, &arena, 10, 0)));
+    }
+
+    #[test]
+    fn a_full_arena_ends_the_rotation_and_not_the_operation() {
+        let (staging, arena) = (Staging::default(), arena());
+        for op in 1..=20 {
+            lend(&staging, &arena, op, 64 * BLOCK);
+        }
+        // Spare blocks that do not fit give way.
+        let large = staging.borrow(&arena, 4 * BLOCK, 0, 20).unwrap();
+        assert!(staging.borrow(&arena, BLOCK, 0, 20).is_err());
+        drop(large);
     }
 }
