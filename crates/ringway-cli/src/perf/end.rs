@@ -23,6 +23,10 @@ const STALL: Duration = Duration::from_secs(10);
 const WHILE_MEASURING: Duration = Duration::from_millis(100);
 const WHILE_SERVING: Duration = Duration::from_millis(1);
 
+/// How many polls have the same time. Reading the clock would be a part of short latencies, the more so in virtual machines;
+/// what depends on it are milliseconds.
+const POLLS_PER_CLOCK: u32 = 16;
+
 /// The most bytes that go inline, next to the request.
 const INLINE: u32 = 64;
 
@@ -56,6 +60,9 @@ pub(super) struct End {
     /// The bytes that go inline: a copy of those of the memory.
     inline: [u8; INLINE as usize],
     most_inline: u64,
+    /// The time a few polls ago at most, and the polls since the beginning.
+    now: Instant,
+    polls: u32,
     looked: Instant,
     moved: Instant,
     /// The other side may need this processor.
@@ -114,6 +121,8 @@ impl End {
             },
             inline: [0; INLINE as usize],
             most_inline: options.inline.into(),
+            now,
+            polls: 0,
             looked: now,
             moved: now,
             shared: cpu_count() < 2,
@@ -191,7 +200,8 @@ impl End {
                 self.offer(pair)?;
             }
         }
-        self.moved = Instant::now();
+        self.now = Instant::now();
+        self.has_moved();
         Ok(())
     }
 
@@ -295,8 +305,8 @@ impl End {
     }
 
     /// Something that tells of itself by no completion has happened: the peer's WRITE.
-    pub(super) fn has_moved(&mut self) {
-        self.moved = Instant::now();
+    pub(super) const fn has_moved(&mut self) {
+        self.moved = self.now;
     }
 
     /// Moves what can be moved, while this side measures.
@@ -327,10 +337,14 @@ impl End {
     }
 
     fn poll(&mut self, control: &mut Control, pause: Duration) -> Result<Instant> {
-        let now = Instant::now();
+        if self.polls.is_multiple_of(POLLS_PER_CLOCK) {
+            self.now = Instant::now();
+        }
+        self.polls = self.polls.wrapping_add(1);
+        let now = self.now;
         let moved = self.device.poll(now, &mut self.completions)?;
         if !self.completions.is_empty() {
-            self.moved = now;
+            self.has_moved();
             self.note(control)?;
         } else if !moved {
             if self.shared {
