@@ -23,11 +23,14 @@ use crate::{process, repo};
 
 /// Names, scripts that end with 0 if all is well, and seconds that each may take. The command `ringway` is there, and
 /// Debian's ibverbs-utils, rdmacm-utils, perftest, iproute2 and tcpdump. They run before the tests.
-const SCRIPTS: [(&str, &str, u64); 1] = [(
-    "list",
-    "/share/bin/ringway rdma list | tee /tmp/list && grep 'GID  [*] .* RoCE v2 .* 10.0.0.1 (rank0)' /tmp/list",
-    10,
-)];
+const SCRIPTS: [(&str, &str, u64); 2] = [
+    (
+        "list",
+        "/share/bin/ringway rdma list | tee /tmp/list && grep 'GID  [*] .* RoCE v2 .* 10.0.0.1 (rank0)' /tmp/list",
+        10,
+    ),
+    ("perf", include_str!("perf.sh"), 120),
+];
 
 /// Test targets whose ignored tests need the machine, with the seconds that each may take there.
 const TESTS: [(&str, u64); 3] = [("live", 60), ("verbs", 60), ("soft_roce", 120)];
