@@ -58,6 +58,7 @@ fn connect(endpoint: &mut Endpoint<Vec<u8>>, which: usize) -> Option<Handle> {
         rnr_retries: 3,
         initiator_depth: 2,
         window: NonZeroU32::MIN.saturating_add(15),
+        read_window: NonZeroU32::MIN.saturating_add(3),
     };
     endpoint
         .connect(handle, place(2, 8), receive, send)

@@ -64,6 +64,7 @@ fuzz_target!(|bytes: &[u8]| {
         rnr_retries: 3,
         initiator_depth: 2,
         window: NonZeroU32::MIN.saturating_add(15),
+        read_window: NonZeroU32::MIN.saturating_add(3),
     })
     .unwrap();
 

@@ -6,16 +6,46 @@ use std::{
 };
 
 use ringway_link::rdma::{
-    Access, Device, DeviceError, Done, Mismatch, Mtu, PostError, QueuePairOptions, Source, Work,
+    Access, AckTimeout, Device, DeviceError, Done, Mismatch, Mtu, PostError, QueuePairOptions,
+    Source, Work,
 };
 use ringway_sys::{Epoll, Interest};
 
-use crate::end::{End, LIMIT, pair, pattern, until};
+use crate::end::{End, LENGTH, LIMIT, pair, pattern, until};
 
 const IPS: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::LOCALHOST),
     IpAddr::V6(Ipv6Addr::LOCALHOST),
 ];
+
+/// However much the peer could send before this side looks: a READ is asked for as its socket buffer takes the answers.
+#[test]
+fn a_long_read_does_not_overflow_the_socket() {
+    let options = QueuePairOptions {
+        // Nothing is asked for twice, however slow the machine.
+        ack_timeout: AckTimeout::new(20).unwrap(),
+        ..QueuePairOptions::default()
+    };
+    let mut ends = pair(Ipv4Addr::LOCALHOST.into(), &options);
+    let bytes = pattern(1, LENGTH);
+    ends[1].fill(0, &bytes);
+    for round in 0..4 {
+        let into = ends[0].local(0, LENGTH);
+        let remote = ends[1].remote(0);
+        ends[0].post(round, Work::Read { into, remote });
+    }
+    ends[0].poll();
+    until(&mut ends, |ends| {
+        // Until it has nothing to send any more.
+        for _ in 0..100 {
+            ends[1].poll();
+        }
+        ends[0].completions.len() == 4
+    });
+    assert!(ends[0].bytes(0, LENGTH) == bytes);
+    assert_eq!(ends[0].counter("socket_overflow"), 0);
+    assert_eq!(ends[0].counter("retransmitted"), 0);
+}
 
 #[test]
 fn messages_of_all_lengths_arrive_exactly() {

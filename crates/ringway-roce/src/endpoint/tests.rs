@@ -69,6 +69,7 @@ fn connect(endpoint: &mut Endpoint<Vec<u8>>, index: u8, of: u32) {
         rnr_retries: 6,
         initiator_depth: 4,
         window: NonZeroU32::new(1000).unwrap(),
+        read_window: NonZeroU32::new(1000).unwrap(),
     };
     endpoint
         .connect(Handle(of), peer, receive, send)

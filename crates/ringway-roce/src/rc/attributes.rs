@@ -109,6 +109,9 @@ pub struct SendAttributes {
     /// How many packets may be sent ahead of the acknowledgements, so that they don't overflow the peer's socket
     /// buffer.
     pub window: NonZeroU32,
+    /// How many packets of answers may be under way, so that they don't overflow this side's socket buffer: longer READs
+    /// are asked for piece by piece.
+    pub read_window: NonZeroU32,
 }
 
 impl SendAttributes {

@@ -132,8 +132,9 @@ impl Request {
         psn.index_in(self.first, self.packets).is_some()
     }
 
-    /// The packet with a PSN of this request's. Of a READ, it asks for what is still missing from there on.
-    pub(super) fn packet(&self, psn: Psn, mtu: Mtu) -> Outgoing<'_> {
+    /// The packet with a PSN of this request's. Of a READ, it asks for what is still missing from there on of a piece of so
+    /// many packets: pieces have fixed ends, for a responder that is asked again compares with what it was asked before.
+    pub(super) fn packet(&self, psn: Psn, mtu: Mtu, piece: u32) -> Outgoing<'_> {
         let index = psn.since(self.first) as u32;
         let offset = index * mtu.bytes();
         let (operation, payload) = match &self.posted.work {
@@ -152,7 +153,10 @@ impl Request {
                 let reth = Reth {
                     address: remote.address.wrapping_add(u64::from(offset)),
                     key: remote.key,
-                    length: into.length - offset,
+                    length: (into.length - offset).min(
+                        mtu.bytes()
+                            .saturating_mul(self.piece_end(index, piece) - index),
+                    ),
                 };
                 (Operation::ReadRequest(reth), None)
             }
@@ -170,10 +174,9 @@ impl Request {
             }
         };
         let last = index + 1 == self.packets;
-        let next = if payload.is_some() {
-            psn.plus(1)
-        } else {
-            self.end()
+        let next = match self.posted.work {
+            Work::Read { .. } => self.first.plus(self.piece_end(index, piece)),
+            _ => psn.plus(1),
         };
         Outgoing {
             operation,
@@ -186,6 +189,22 @@ impl Request {
             ends: last && payload.is_some(),
             next,
         }
+    }
+
+    /// Where the piece with a packet ends.
+    fn piece_end(&self, index: u32, piece: u32) -> u32 {
+        (index / piece + 1).saturating_mul(piece).min(self.packets)
+    }
+
+    /// How many questions, and packets of answers to them, the PSNs from `start` to `end` stand for.
+    pub(super) fn asked(&self, start: Psn, end: Psn, piece: u32) -> (usize, u32) {
+        let index = |psn: Psn| psn.since(self.first).clamp(0, self.packets as i32) as u32;
+        let (start, end) = (index(start), index(end));
+        if !self.posted.work.is_answered() || start >= end {
+            return (0, 0);
+        }
+        let pieces = end.div_ceil(piece) - start / piece;
+        (pieces as usize, end - start)
     }
 
     /// Where the response with a PSN of this READ's goes, and how long it must be.

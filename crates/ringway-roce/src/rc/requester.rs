@@ -110,7 +110,10 @@ impl Requester {
             return Ok(None);
         };
         let psn = self.cursor;
-        let packet = request.packet(psn, link.mtu);
+        let packet = request.packet(psn, link.mtu, self.piece());
+        if request.posted.work.is_answered() && !self.may_ask(packet.next) {
+            return Ok(None);
+        }
         let ack_every = (self.attributes.window.get() / 4).max(1);
         let next = packet.next;
         let sent = packet
@@ -290,6 +293,25 @@ impl Requester {
         (self.cursor.since(self.unacked) as u32) < self.attributes.window.get()
     }
 
+    /// How many packets of a READ are asked for at once: half of what may be under way, so that answers don't cease while the
+    /// next question is on its way.
+    fn piece(&self) -> u32 {
+        (self.attributes.read_window.get() / 2).max(1)
+    }
+
+    /// Whether the answer of the packets from the cursor to `next` may be asked for, beside those that are under way.
+    fn may_ask(&self, next: Psn) -> bool {
+        let (mut questions, mut packets) = (0, 0);
+        for request in &self.started {
+            let (more, of) = request.asked(self.unacked, self.cursor, self.piece());
+            questions += more;
+            packets += of;
+        }
+        packets += next.since(self.cursor) as u32;
+        questions < usize::from(self.attributes.initiator_depth)
+            && packets <= self.attributes.read_window.get()
+    }
+
     /// Gives PSNs to the next request, unless the limits forbid it.
     fn start_next(&mut self, link: &Link) -> bool {
         let Some(posted) = self.waiting.front() else {
@@ -304,13 +326,6 @@ impl Requester {
         let taken = self.next.since(oldest) as u32;
         if taken + packets >= MAX_WINDOW {
             return false;
-        }
-        if posted.work.is_answered() {
-            let answered = |request: &&Request| request.posted.work.is_answered();
-            let depth = self.started.iter().filter(answered).count();
-            if depth >= usize::from(self.attributes.initiator_depth) {
-                return false;
-            }
         }
         let Some(posted) = self.waiting.pop_front() else {
             return false;

@@ -472,6 +472,7 @@ impl Device for SoftwareDevice {
             return Err(misuse("the two addresses are of different families"));
         };
         let window = peer.software.map_or(NIC_WINDOW, |it| it.window.min(WINDOW));
+        let read_window = own.software.map_or(WINDOW, |it| it.window);
         let receive = ReceiveAttributes {
             peer: peer.number,
             flow,
@@ -492,6 +493,7 @@ impl Device for SoftwareDevice {
             rnr_retries: options.rnr_retries,
             initiator_depth: terms.initiator_depth,
             window: NonZeroU32::new(window).unwrap_or(NonZeroU32::MIN),
+            read_window: NonZeroU32::new(read_window).unwrap_or(NonZeroU32::MIN),
         };
         self.endpoint
             .connect(Handle(queue_pair.0), to, receive, send)

@@ -320,6 +320,7 @@ proptest! {
         other_ops in prop::collection::vec(op(), 0..20),
         mtu in prop::sample::select(vec![Mtu::M256, Mtu::M512]),
         window in 1..64u32,
+        read_window in 1..16u32,
         depth in 1..5u8,
         posted in 0..20usize,
         psn: u32,
@@ -327,6 +328,7 @@ proptest! {
         let setup = Setup {
             mtu,
             window,
+            read_window,
             depth,
             resources: depth,
             // The wire may be as bad as it likes; that retries end is another test's.

@@ -42,6 +42,7 @@ struct End {
 struct Setup {
     mtu: Mtu,
     window: u32,
+    read_window: u32,
     depth: u8,
     resources: u8,
     retries: u8,
@@ -57,6 +58,7 @@ impl Default for Setup {
         Self {
             mtu: Mtu::M256,
             window: 64,
+            read_window: 1 << 20,
             depth: 4,
             resources: 4,
             retries: 3,
@@ -234,6 +236,7 @@ fn send_attributes(setup: Setup) -> SendAttributes {
         rnr_retries: setup.rnr_retries,
         initiator_depth: setup.depth,
         window: NonZeroU32::new(setup.window).unwrap(),
+        read_window: NonZeroU32::new(setup.read_window).unwrap(),
     }
 }
 

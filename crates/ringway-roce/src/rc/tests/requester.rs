@@ -29,12 +29,61 @@ fn the_window_bounds_what_is_under_way() {
     assert_eq!(b.memory()[..5000], bytes);
 }
 
+/// Or the answers would overflow the requester's own socket buffer.
+#[test]
+fn a_long_read_is_asked_for_piece_by_piece() {
+    let now = Instant::now();
+    let setup = Setup {
+        read_window: 8,
+        ..Setup::default()
+    };
+    let (mut a, mut b) = connected(setup);
+    let bytes = pattern(5000);
+    b.fill(0, &bytes);
+    let work = read(&a, &b, 5000);
+    a.post(1, work);
+    let asked = |packets: &[Vec<u8>]| -> Vec<(u64, u32)> {
+        let reth = |bytes: &Vec<u8>| match operation(bytes) {
+            Operation::ReadRequest(reth) => (reth.address - BASE, reth.length),
+            other => panic!("{other:?}"),
+        };
+        packets.iter().map(reth).collect()
+    };
+    let first = a.transmit_all(now);
+    assert_eq!(asked(&first), [(0, 1024), (1024, 1024)]);
+    for bytes in &first {
+        b.take(now, bytes);
+    }
+    let answers = b.transmit_all(now);
+    assert_eq!(answers.len(), 8);
+    // Within a piece there is no room for the next one yet.
+    for bytes in &answers[..3] {
+        a.take(now, bytes);
+        assert_eq!(a.transmit(now), None);
+    }
+    a.take(now, &answers[3]);
+    assert_eq!(asked(&a.transmit_all(now)), [(2048, 1024)]);
+    // All else is lost, and asked for again up to the same ends.
+    a.take(now, &answers[4]);
+    a.qp.handle_timeout(now + TIMEOUT);
+    let again = a.transmit_all(now);
+    assert_eq!(asked(&again), [(1280, 768), (2048, 1024)]);
+    for bytes in &again {
+        b.take(now, bytes);
+    }
+    exchange(now, &mut a, &mut b);
+    assert_eq!(a.statuses(), [(1, Status::Success)]);
+    assert_eq!(a.memory()[..5000], bytes);
+    assert_eq!(b.qp.counters().unknown_duplicates, 0);
+}
+
 /// More than half of the numbers under way, and old packets would look like new ones.
 #[test]
 fn however_large_the_window_half_of_the_numbers_stay_free() {
     let now = Instant::now();
     let setup = Setup {
         window: u32::MAX,
+        read_window: u32::MAX,
         ..Setup::default()
     };
     let (mut a, b) = connected(setup);
