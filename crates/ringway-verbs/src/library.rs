@@ -28,7 +28,7 @@ pub enum LoadError {
     },
     /// It lacks a function.
     #[error(
-        "{library} has no function {function}: expected rdma-core 28 or newer; update it with: apt-get install {package}"
+        "{library} has no function {function}: expected rdma-core 32 or newer; update it with: apt-get install {package}"
     )]
     Function {
         /// The file that was loaded.
@@ -100,7 +100,7 @@ functions! {
         fn ibv_modify_qp(*mut ffi::ibv_qp, *mut ffi::ibv_qp_attr, c_int) -> c_int;
         fn ibv_query_qp(*mut ffi::ibv_qp, *mut ffi::ibv_qp_attr, c_int, *mut ffi::ibv_qp_init_attr) -> c_int;
         fn ibv_fork_init() -> c_int;
-        fn _ibv_query_gid_ex(*mut ffi::ibv_context, u32, u32, *mut ffi::ibv_gid_entry, u32, usize) -> c_int;
+        fn _ibv_query_gid_ex(*mut ffi::ibv_context, u32, u32, *mut ffi::ibv_gid_entry, u32, usize) -> c_int; // rdma-core 32, the newest of these
         fn ibv_reg_mr_iova2(*mut ffi::ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ffi::ibv_mr;
         optional:
         fn ibv_is_fork_initialized() -> c_uint; // rdma-core 35
