@@ -16,7 +16,8 @@ const CAP_IPC_LOCK: u32 = 14;
 pub struct Memlock {
     /// The soft limit in bytes; `None` is unlimited.
     pub limit: Option<u64>,
-    /// The bytes that the process has locked already (`VmPin` and `VmLck` of /proc/self/status).
+    /// The bytes that the process has registered already: `VmPin` of /proc/self/status. What `mlock` has locked (`VmLck`)
+    /// counts against the same limit, but on its own (Linux, drivers/infiniband/core/umem.c).
     pub used: u64,
     /// Whether the process has CAP_IPC_LOCK: then there is no limit.
     pub privileged: bool,
@@ -105,7 +106,7 @@ impl Memlock {
         };
         Self {
             limit: soft_limit(&text("proc/self/limits")),
-            used: (kibibytes("VmPin").unwrap_or(0) + kibibytes("VmLck").unwrap_or(0)) * 1024,
+            used: kibibytes("VmPin").unwrap_or(0) * 1024,
             privileged: capabilities.is_some_and(|bits| bits >> CAP_IPC_LOCK & 1 == 1),
             surroundings,
         }
@@ -186,11 +187,11 @@ mod tests {
         let read =
             |name: &'static str| Memlock::read(tree.root(), move |n| (n == name).then(String::new));
         let login = read("HOME");
-        assert_eq!((login.limit, login.used), (Some(65536), 16384));
-        assert_eq!(login.check(49152), Ok(()));
-        let error = login.check(49153).unwrap_err().to_string();
+        assert_eq!((login.limit, login.used), (Some(65536), 12288));
+        assert_eq!(login.check(53248), Ok(()));
+        let error = login.check(53249).unwrap_err().to_string();
         assert!(
-            error.starts_with("cannot register 49153 bytes: the limit of locked memory is 65536 bytes, 16384 of them used; "),
+            error.starts_with("cannot register 53249 bytes: the limit of locked memory is 65536 bytes, 12288 of them used; "),
             "{error}"
         );
         assert!(error.contains("limits.d"), "{error}");
