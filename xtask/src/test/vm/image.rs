@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::{setup, test::stage::Runner};
 
-/// What makes it, and what it is made of beside packages. An image whose recipe is another is made anew.
+/// What makes it, and what it is made of beside packages. These and the system's release are its recipe: an image of
+/// another is made anew.
 const FILES: [(&str, &str); 3] = [
     ("image.sh", include_str!("image.sh")),
     ("init.sh", include_str!("init.sh")),
@@ -59,7 +60,14 @@ impl Image {
     /// The one in this directory, made if it is missing or of another recipe.
     pub(super) fn get(runner: &Runner, parent: &Path) -> Result<Self> {
         let dir = parent.join("image");
-        let recipe: String = FILES.iter().map(|(_, text)| *text).collect();
+        // The packages are those of this system's release: what is built here needs its libc, and not an older one's.
+        let release =
+            fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
+        let recipe: String = FILES
+            .iter()
+            .map(|(_, text)| *text)
+            .chain([&*release])
+            .collect();
         if fs::read_to_string(dir.join("recipe")).is_ok_and(|made_by| made_by == recipe) {
             return Ok(Self { dir });
         }
