@@ -191,8 +191,8 @@ impl Address {
         let software = match (flags & SOFTWARE != 0, port, window) {
             (true, 1.., 1..) => Some(software),
             (false, 0, 0) => None,
-            (_, _, 0) => return Err(bad("UDP port", port.into())),
-            _ => return Err(bad("window", window)),
+            (true, 0, _) | (false, 1.., _) => return Err(bad("UDP port", port.into())),
+            (true, 1.., 0) | (false, 0, 1..) => return Err(bad("window", window)),
         };
         Ok(Self {
             ip,
@@ -304,6 +304,20 @@ mod tests {
             (34, 1, "window 1"),
         ] {
             let text = with(at, byte);
+            assert!(text.contains(says), "{text}: expected {says}");
+        }
+        for (port, window, says) in [(5, 0, "window 0"), (0, 7, "UDP port 0")] {
+            let software = Some(Software {
+                port,
+                window,
+                ..SOFTWARE
+            });
+            let bytes = Address {
+                software,
+                ..address()
+            }
+            .encode();
+            let text = Address::parse(&bytes).unwrap_err().to_string();
             assert!(text.contains(says), "{text}: expected {says}");
         }
         let nobody = Address {
