@@ -31,11 +31,21 @@ pub struct Region {
 
 impl Region {
     /// A piece of it, by offsets, for this side's requests. Devices check the bounds when it is used.
-    pub const fn local(&self, range: Range<u64>) -> Local {
+    ///
+    /// # Panics
+    /// If it ends before it starts, or is more than a request can move (4 GiB less one byte).
+    pub fn local(&self, range: Range<u64>) -> Local {
+        let length = range.end.checked_sub(range.start);
+        let Some(length) = length.and_then(|length| u32::try_from(length).ok()) else {
+            panic!(
+                "a request for the bytes {range:?} of a region, expected 0 to {} of them",
+                u32::MAX
+            );
+        };
         Local {
             key: self.local,
             address: self.address + range.start,
-            length: (range.end - range.start) as u32,
+            length,
         }
     }
 
@@ -163,13 +173,15 @@ pub trait Device: Send {
     /// Registers memory for requests of this side, and of peers as `access` says.
     ///
     /// # Errors
-    /// If the device or the operating system refuses (locked memory), or there are too many regions.
+    /// If the device or the operating system refuses (locked memory), there are too many regions, or `access` has
+    /// `REMOTE_WRITE` or `REMOTE_ATOMIC` without `LOCAL_WRITE` (ibv_reg_mr(3)).
     fn register(&mut self, memory: Memory, access: Access) -> Result<Region, DeviceError>;
 
     /// Ends a registration: neither side's requests reach the memory any more.
     ///
     /// # Errors
-    /// If there is no such region, or the device refuses.
+    /// If there is no such region, or the device refuses: then it may go on using the memory, which has to stay valid
+    /// until the device is dropped.
     fn deregister(&mut self, region: &Region) -> Result<(), DeviceError>;
 
     /// Makes a queue pair, to which receives can be posted at once.
@@ -195,6 +207,9 @@ pub trait Device: Send {
     fn destroy(&mut self, queue_pair: QueuePair);
 
     /// Puts a request into the send queue. It may wait there for the next [`Device::poll`] or [`Device::arm`].
+    ///
+    /// A request keeps its place in the queue until its completion is polled; an unsignaled one, which has none, until
+    /// that of a later signaled one is. So at least one in every send depth has to be signaled, or the queue stays full.
     ///
     /// # Errors
     /// If the queue pair has no room, isn't connected or has failed, or the request is beyond a limit.
@@ -242,4 +257,36 @@ pub trait Device: Send {
     /// Tells all counters, each with its name: a NIC's own (`packet_seq_err`, `np_cnp_sent` ...), and the same names
     /// where software counts the same.
     fn counters(&self, tell: &mut dyn FnMut(&str, u64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REGION: Region = Region {
+        address: 0x1000,
+        length: 1 << 33,
+        local: Key(1),
+        remote: Key(2),
+    };
+
+    #[test]
+    fn a_piece_is_as_long_as_asked_for() {
+        let most = u64::from(u32::MAX);
+        let piece = REGION.local(8..8 + most);
+        assert_eq!((piece.address, piece.length), (0x1008, u32::MAX));
+    }
+
+    #[test]
+    #[should_panic(expected = "0..4294967296 of a region")]
+    fn a_piece_of_four_gibibytes_is_none_of_no_bytes() {
+        REGION.local(0..1 << 32);
+    }
+
+    #[test]
+    #[should_panic(expected = "9..8 of a region")]
+    fn a_piece_does_not_end_before_it_starts() {
+        let (start, end) = (9, 8);
+        REGION.local(start..end);
+    }
 }
