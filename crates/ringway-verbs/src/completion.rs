@@ -136,6 +136,9 @@ impl CompletionQueue {
             expected: format!("{} at most", i32::MAX),
         })?;
         let (poll, arm) = (context.ops().poll_cq, context.ops().req_notify_cq);
+        // Looked at before there is a queue, which would be left over.
+        let poll = poll.ok_or_else(|| missing("poll_cq"))?;
+        let arm = arm.ok_or_else(|| missing("req_notify_cq"))?;
         let create = context.library().verbs.ibv_create_cq;
         // SAFETY: context and channel are alive, the channel is of the context, and vector 0 always exists.
         let raw = unsafe {
@@ -153,8 +156,8 @@ impl CompletionQueue {
         Ok(Arc::new(Self {
             raw,
             channel: Arc::clone(channel),
-            poll: poll.ok_or_else(|| missing("poll_cq"))?,
-            arm: arm.ok_or_else(|| missing("req_notify_cq"))?,
+            poll,
+            arm,
         }))
     }
 

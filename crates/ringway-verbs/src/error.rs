@@ -142,6 +142,9 @@ fn remedy(call: &str, reason: &io::Error) -> &'static str {
             "; the limit of locked memory allows it, so the device's own table of regions is full: register fewer, larger \
              regions"
         }
+        ("ibv_dereg_mr", _) => {
+            "; the device may go on using the memory: keep it until the device is closed"
+        }
         ("ibv_reg_dmabuf_mr", Some(libc::EOPNOTSUPP)) => {
             "; the driver cannot register device memory by dma-buf: load nvidia-peermem, or stage through host memory"
         }

@@ -60,10 +60,12 @@ impl BitOr for Access {
     }
 }
 
-/// Registered memory. Dropping it takes the registration back: the device has stopped using the memory then, and
-/// requests that still name it end with an error.
+/// Registered memory. Dropping it takes the registration back, as [`Region::deregister`] does: the device has stopped using
+/// the memory then, and requests that still name it end with an error.
 pub struct Region {
     raw: NonNull<ffi::ibv_mr>,
+    /// Whether `raw` is there still.
+    registered: bool,
     memory: Memory,
     domain: Arc<ProtectionDomain>,
 }
@@ -187,6 +189,7 @@ impl Region {
             NonNull::new(raw).ok_or_else(|| VerbsError::last(call, domain.context().name()))?;
         Ok(Self {
             raw,
+            registered: true,
             memory,
             domain: Arc::clone(domain),
         })
@@ -243,6 +246,27 @@ impl Region {
     }
 }
 
+impl Region {
+    /// Takes the registration back, and says whether the device has agreed.
+    ///
+    /// # Errors
+    /// If the device refuses: it may go on using the memory then, which has to stay valid until the device is closed.
+    /// It does not happen unless memory windows are bound, of which this crate makes none, or the device is gone and so
+    /// uses nothing.
+    pub fn deregister(mut self) -> Result<(), VerbsError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), VerbsError> {
+        self.registered = false;
+        let context = self.domain.context();
+        // SAFETY: the region is registered, and is deregistered once: by `deregister`, or else by `drop`, which looks at
+        // whether it was. After either, nobody has it any more.
+        let code = unsafe { (context.library().verbs.ibv_dereg_mr)(self.raw.as_ptr()) };
+        VerbsError::check(code, "ibv_dereg_mr", context.name())
+    }
+}
+
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
@@ -255,17 +279,10 @@ impl fmt::Debug for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let context = self.domain.context();
-        // SAFETY: the region is registered, and is deregistered once.
-        let code = unsafe { (context.library().verbs.ibv_dereg_mr)(self.raw.as_ptr()) };
-        if code != 0 {
-            // The device may go on using the memory, and nothing here can stop it. It does not happen unless memory
-            // windows are bound, of which this crate makes none, or the device is gone and so uses nothing.
-            tracing::error!(
-                device = context.name(),
-                code,
-                "a region could not be deregistered"
-            );
+        if self.registered
+            && let Err(error) = self.end()
+        {
+            tracing::error!("{error}");
         }
     }
 }

@@ -107,7 +107,12 @@ fn refusals_are_errors_with_remedies_and_leave_everything_usable() {
     let error = register().unwrap_err();
     assert_eq!(error.errno(), Some(libc::ENOMEM));
     assert!(error.to_string().contains("register fewer"), "{error}");
-    assert!(register().is_ok());
+    let region = register().unwrap();
+    refuse(Refusable::DeregisterMemory);
+    let error = region.deregister().unwrap_err();
+    assert_eq!(error.errno(), Some(libc::ENOMEM));
+    assert!(error.to_string().contains("keep it until"), "{error}");
+    register().unwrap().deregister().unwrap();
     refuse(Refusable::CreateCompletionQueue);
     let channel = CompletionChannel::new(&context).unwrap();
     let error = CompletionQueue::new(&channel, 8).unwrap_err();
@@ -118,6 +123,19 @@ fn refusals_are_errors_with_remedies_and_leave_everything_usable() {
     refuse(Refusable::ModifyQueuePair);
     assert!(End::try_new(&context, 1, Wish::default()).is_err());
     assert!(End::try_new(&context, 1, Wish::default()).is_ok());
+}
+
+#[test]
+fn a_driver_that_cannot_poll_is_told_before_a_queue_is_made() {
+    let context = Context::open(&library(), OPEN_DEVICE).unwrap();
+    let channel = CompletionChannel::new(&context).unwrap();
+    // SAFETY: the context is one of the stand-in, and only this thread uses it.
+    unsafe { ringway_fake_verbs::lose_poll(context.as_ptr()) };
+    let call = Refusable::CreateCompletionQueue; // so that the call, were it made, would show
+    // SAFETY: the context is one of the stand-in.
+    unsafe { ringway_fake_verbs::refuse(context.as_ptr(), call, libc::ENOMEM) };
+    let error = CompletionQueue::new(&channel, 8).unwrap_err().to_string();
+    assert!(error.contains("poll_cq"), "{error}");
 }
 
 #[test]

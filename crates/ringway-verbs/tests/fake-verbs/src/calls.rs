@@ -207,6 +207,9 @@ unsafe extern "C" fn ibv_get_async_event(
     context: *mut ffi::ibv_context,
     event: *mut ffi::ibv_async_event,
 ) -> c_int {
+    if told_to_fail(context, Refusable::TakeEvent).is_some() {
+        return -1;
+    }
     // SAFETY: made here.
     let context: &FakeContext = unsafe { whole(context) };
     if let Err(errno) = lower(&context.events_fd) {
@@ -244,6 +247,12 @@ fn register(
     // SAFETY: made here.
     let context = unsafe { (*domain).context };
     if told_to_fail(context, Refusable::RegisterMemory).is_some() {
+        return ptr::null_mut();
+    }
+    // As the kernel does (ibv_reg_mr(3)).
+    let changed_by_peers = ffi::IBV_ACCESS_REMOTE_WRITE | ffi::IBV_ACCESS_REMOTE_ATOMIC;
+    if access & changed_by_peers != 0 && access & ffi::IBV_ACCESS_LOCAL_WRITE == 0 {
+        refuse_with(libc::EINVAL);
         return ptr::null_mut();
     }
     addr.expose_provenance();
@@ -308,7 +317,12 @@ unsafe extern "C" fn ibv_reg_dmabuf_mr(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(region: *mut ffi::ibv_mr) -> c_int {
     // SAFETY: made here.
-    let key = unsafe { (*region).lkey };
+    let ffi::ibv_mr {
+        context, lkey: key, ..
+    } = unsafe { *region };
+    if let Some(errno) = told_to_fail(context, Refusable::DeregisterMemory) {
+        return errno;
+    }
     with_numbers(|numbers| numbers.regions.remove(&key));
     // SAFETY: made so, freed once.
     unsafe { free::<_, ffi::ibv_mr>(region) };
@@ -437,8 +451,14 @@ unsafe extern "C" fn ibv_create_qp(
     // SAFETY: the caller's attributes.
     let attributes = unsafe { &mut *attributes };
     // More than asked for, as drivers do.
-    attributes.cap.max_inline_data = attributes.cap.max_inline_data.max(64);
-    let number = with_numbers(super::objects::Numbers::next);
+    let cap = &mut attributes.cap;
+    cap.max_inline_data = cap.max_inline_data.max(64);
+    cap.max_send_wr = cap.max_send_wr.next_power_of_two();
+    cap.max_recv_wr = cap.max_recv_wr.next_power_of_two();
+    // SAFETY: the context is open as long as there are domains on it.
+    let state = &unsafe { whole::<_, FakeContext>(context) }.state;
+    let number = locked(state).free_numbers.pop();
+    let number = number.unwrap_or_else(|| with_numbers(super::objects::Numbers::next));
     let pair: *mut ffi::ibv_qp = give(FakeQp {
         seen: ffi::ibv_qp {
             context,
@@ -462,8 +482,12 @@ unsafe extern "C" fn ibv_create_qp(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_qp(pair: *mut ffi::ibv_qp) -> c_int {
     // SAFETY: made here.
-    let number = unsafe { (*pair).qp_num };
+    let this: &FakeQp = unsafe { whole(pair) };
+    let number = this.seen.qp_num;
     with_numbers(|numbers| numbers.pairs.remove(&number));
+    // SAFETY: the context is open as long as there are queue pairs on it.
+    let state = &unsafe { whole::<_, FakeContext>(this.seen.context) }.state;
+    locked(state).free_numbers.push(number);
     // SAFETY: made so, freed once.
     unsafe { free::<_, FakeQp>(pair) };
     0

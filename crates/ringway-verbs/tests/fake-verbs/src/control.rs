@@ -16,12 +16,16 @@ pub const LOCKED_DEVICE: &str = "fake1";
 pub enum Refusable {
     /// `ibv_reg_mr`
     RegisterMemory,
+    /// `ibv_dereg_mr`
+    DeregisterMemory,
     /// `ibv_create_qp`
     CreateQueuePair,
     /// `ibv_create_cq`
     CreateCompletionQueue,
     /// `ibv_modify_qp`
     ModifyQueuePair,
+    /// `ibv_get_async_event`
+    TakeEvent,
 }
 
 /// Has the next call of this kind fail with this error number.
@@ -42,6 +46,15 @@ pub unsafe fn fail_next(context: *mut ffi::ibv_context, status: u32) {
     // SAFETY: the caller's promise.
     let context: &FakeContext = unsafe { whole(context) };
     locked(&context.state).fail_next = Some(status);
+}
+
+/// Takes the function that polls completion queues out of the driver's table.
+///
+/// # Safety
+/// As of [`refuse`], and nothing else may look at the table meanwhile.
+pub unsafe fn lose_poll(context: *mut ffi::ibv_context) {
+    // SAFETY: the caller's promise.
+    unsafe { (*context).ops.poll_cq = None }
 }
 
 /// Takes an entry out of the table of GIDs.

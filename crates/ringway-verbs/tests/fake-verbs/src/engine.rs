@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn post_send(
         let queue: &FakeCq = unsafe { whole(this.seen.send_cq) };
         let refused = if state != ffi::IBV_QPS_RTS && state != ffi::IBV_QPS_ERR {
             libc::EINVAL
-        } else if locked(&queue.state).completions.len() >= this.depth {
+        } else if waiting(this, queue) >= this.depth {
             libc::ENOMEM
         } else {
             0
@@ -65,6 +65,13 @@ pub(crate) unsafe extern "C" fn post_recv(
     let element = (request.num_sge == 1).then(|| unsafe { *request.sg_list });
     inner.receives.push_back((request.wr_id, element));
     0
+}
+
+/// Completions of this queue pair that were not polled: their requests keep their places.
+fn waiting(this: &FakeQp, queue: &FakeCq) -> usize {
+    let state = locked(&queue.state);
+    let of_pair = |ended: &&ffi::ibv_wc| ended.qp_num == this.seen.qp_num;
+    state.completions.iter().filter(of_pair).count()
 }
 
 /// Carries out one request and completes it, and the peer's receive if it takes one.

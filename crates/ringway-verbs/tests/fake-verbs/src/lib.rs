@@ -12,4 +12,6 @@ mod control;
 mod engine;
 mod objects;
 
-pub use control::{LOCKED_DEVICE, OPEN_DEVICE, Refusable, drop_gid, fail_next, raise, refuse};
+pub use control::{
+    LOCKED_DEVICE, OPEN_DEVICE, Refusable, drop_gid, fail_next, lose_poll, raise, refuse,
+};

@@ -18,6 +18,8 @@ pub(crate) struct ContextState {
     pub(crate) refusals: Vec<(Refusable, i32)>,
     pub(crate) fail_next: Option<u32>,
     pub(crate) gone_gids: Vec<u32>,
+    /// Numbers of queue pairs that are gone, which come again.
+    pub(crate) free_numbers: Vec<u32>,
 }
 
 #[repr(C)]
