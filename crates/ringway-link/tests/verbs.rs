@@ -4,13 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use ringway_fake_verbs::OPEN_DEVICE;
+use ringway_fake_verbs::{OPEN_DEVICE, Refusable};
 use ringway_link::rdma::{
     Access, Completion, Device, DeviceError, DeviceEvent, Done, Failure, PostError, QueuePair,
     QueuePairOptions, ReceiveRequest, Region, SendRequest, Source, Status, Verbs, Work,
 };
 use ringway_sys::{Epoll, Interest, Staging};
-use ringway_verbs::{Library, gid::Wish};
+use ringway_verbs::{Library, ffi, gid::Wish};
 
 const SIZE: u64 = 1 << 18;
 const LONG: Duration = Duration::from_secs(20);
@@ -104,14 +104,33 @@ fn connect(a: &mut End, b: &mut End) {
     b.device.connect(b.pair, &at_a).unwrap();
 }
 
-/// Two devices of the stand-in.
-fn stand_ins() -> (End, End) {
+/// A device of the stand-in.
+fn stand_in() -> Verbs {
     let file = std::env::current_exe()
         .unwrap()
         .with_file_name("libringway_fake_verbs.so");
     let library = Library::open(&file, &file).unwrap();
-    let end = || End::new(Verbs::open(&library, OPEN_DEVICE, 1, Wish::default()).unwrap());
-    (end(), end())
+    Verbs::open(&library, OPEN_DEVICE, 1, Wish::default()).unwrap()
+}
+
+/// Two devices of the stand-in.
+fn stand_ins() -> (End, End) {
+    (End::new(stand_in()), End::new(stand_in()))
+}
+
+/// Has the next call of this kind on a device of the stand-in fail.
+fn fail(device: &Verbs, call: Refusable, errno: i32) {
+    // SAFETY: the context is one of the stand-in.
+    unsafe { ringway_fake_verbs::refuse(device.context().as_ptr(), call, errno) }
+}
+
+/// Whether a sleeper would wake.
+fn readable(device: &dyn Device) -> bool {
+    let set = Epoll::new().unwrap();
+    set.add(device.fd(), 0, Interest::Read).unwrap();
+    let mut ready = Vec::new();
+    set.wait(&mut ready, Some(Duration::ZERO)).unwrap();
+    !ready.is_empty()
 }
 
 /// The virtual machine's two devices.
@@ -268,14 +287,13 @@ fn what_is_asked_for_in_a_wrong_way_is_refused() {
             ..
         })
     ));
-    // The completion queue of the stand-in holds 1,024: queue pairs beyond that would let it run over.
-    let made = (0..100)
-        .take_while(|_| a.device.create(&options()).is_ok())
-        .count();
-    assert_eq!(made, 1024 / 32 - 1);
     a.device.destroy(a.pair);
     assert!(a.device.address(a.pair).is_err());
     assert!(a.device.create(&options()).is_ok());
+    for alone in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
+        let error = a.device.register(a.buffer.memory(), alone).unwrap_err();
+        assert!(error.to_string().contains("local write"), "{error}");
+    }
     let region = a.region;
     a.device.deregister(&region).unwrap();
     assert!(a.device.deregister(&region).is_err());
@@ -358,13 +376,7 @@ fn counters_are_the_devices_own() {
 fn an_armed_device_becomes_readable_and_one_with_something_is_not_slept_on() {
     let (mut a, mut b) = stand_ins();
     connect(&mut a, &mut b);
-    let readable = |end: &End| {
-        let set = Epoll::new().unwrap();
-        set.add(end.device.fd(), 0, Interest::Read).unwrap();
-        let mut ready = Vec::new();
-        set.wait(&mut ready, Some(Duration::ZERO)).unwrap();
-        !ready.is_empty()
-    };
+    let readable = |end: &End| readable(&*end.device);
     for id in [1, 2] {
         b.receive(id, 0..8).unwrap();
     }
@@ -381,4 +393,139 @@ fn an_armed_device_becomes_readable_and_one_with_something_is_not_slept_on() {
     b.device.disarm();
     let length = 1;
     b.done(1, Done::Receive { length, immediate });
+}
+
+#[test]
+fn the_end_of_a_device_is_told_once() {
+    for gone in [true, false] {
+        let mut device = stand_in();
+        for _ in 0..3 {
+            if gone {
+                fail(&device, Refusable::TakeEvent, 5); // EIO
+            }
+            let fatal = ffi::IBV_EVENT_DEVICE_FATAL;
+            // SAFETY: the context is one of the stand-in.
+            unsafe { ringway_fake_verbs::raise(device.context().as_ptr(), fatal, None) };
+        }
+        assert!(readable(&device));
+        assert_eq!(device.poll_event(), Some(DeviceEvent::Fatal));
+        assert_eq!(device.poll_event(), None);
+        assert!(!readable(&device), "a sleeper would wake for ever");
+    }
+}
+
+#[test]
+fn a_deregistration_that_the_device_refuses_is_told() {
+    let mut device = stand_in();
+    let buffer = Staging::new(4096);
+    let region = device.register(buffer.memory(), Access::ALL).unwrap();
+    fail(&device, Refusable::DeregisterMemory, 16); // EBUSY
+    let error = device.deregister(&region).unwrap_err().to_string();
+    assert!(error.contains("ibv_dereg_mr"), "{error}");
+}
+
+/// A completion queue of the stand-in holds 1,024, and so the completions of 32 of these queue pairs.
+#[test]
+fn queue_pairs_have_as_many_completion_queues_as_they_need() {
+    let (mut a, mut b) = stand_ins();
+    let mut ends = Vec::new();
+    for _ in 0..100 {
+        (a.pair, b.pair) = (
+            a.device.create(&options()).unwrap(),
+            b.device.create(&options()).unwrap(),
+        );
+        connect(&mut a, &mut b);
+        b.receive(a.pair.0.into(), 0..8).unwrap();
+        ends.push((a.pair, b.pair));
+    }
+    assert!(b.device.arm());
+    for &(pair, _) in &ends {
+        a.pair = pair;
+        let source = Source::Inline(b"x");
+        let immediate = None;
+        a.send(pair.0.into(), Work::Send { source, immediate })
+            .unwrap();
+    }
+    assert!(readable(&*b.device));
+    for (device, wanted) in [
+        (
+            &mut a.device,
+            ends.iter().map(|end| end.0).collect::<Vec<_>>(),
+        ),
+        (&mut b.device, ends.iter().map(|end| end.1).collect()),
+    ] {
+        let mut ended = Vec::new();
+        while device.poll(Instant::now(), &mut ended).unwrap() {}
+        let mut told: Vec<_> = ended.iter().map(|end| end.queue_pair).collect();
+        told.sort_by_key(|pair| pair.0);
+        assert_eq!(told, wanted);
+    }
+}
+
+/// The stand-in makes 32 of 20, as drivers do.
+#[test]
+fn a_queue_pair_holds_what_it_was_asked_to() {
+    let (mut a, mut b) = stand_ins();
+    let uneven = QueuePairOptions {
+        send_depth: 20,
+        receive_depth: 20,
+        ..options()
+    };
+    for end in [&mut a, &mut b] {
+        end.pair = end.device.create(&uneven).unwrap();
+    }
+    connect(&mut a, &mut b);
+    let full = |refused: Result<(), DeviceError>| {
+        let error = PostError::Full(20);
+        assert!(
+            matches!(&refused, Err(DeviceError::Post { error: found, .. }) if *found == error),
+            "{refused:?}"
+        );
+    };
+    for round in 0..2 {
+        for id in 0..20 {
+            b.receive(id, 0..8).unwrap();
+        }
+        full(b.receive(20, 0..8));
+        // Only the last but one tells, for itself and those before it.
+        for id in 0..20 - round {
+            let source = Source::Inline(b"x");
+            let immediate = None;
+            let request = SendRequest {
+                id,
+                work: Work::Send { source, immediate },
+                signaled: id == 18,
+                solicited: false,
+            };
+            a.device.post_send(a.pair, &request).unwrap();
+        }
+        let source = Source::Inline(b"x");
+        let immediate = None;
+        full(a.send(20, Work::Send { source, immediate }));
+        a.done(18, Done::Send);
+        let mut ended = Vec::new();
+        while b.device.poll(Instant::now(), &mut ended).unwrap() {}
+        assert_eq!(ended.len() as u64, 20 - round);
+    }
+}
+
+#[test]
+fn a_number_that_is_used_again_begins_elsewhere() {
+    let mut device = stand_in();
+    let mut made = || {
+        let pair = device.create(&options()).unwrap();
+        let address = device.address(pair).unwrap();
+        device.destroy(pair);
+        (address.number, address.first_psn)
+    };
+    let first = made();
+    let others = [(); 3].map(|()| made());
+    assert!(
+        others.iter().all(|other| other.0 == first.0),
+        "the stand-in gives numbers again"
+    );
+    assert!(
+        others.iter().any(|other| other.1 != first.1),
+        "{first:?} {others:?}"
+    );
 }

@@ -1,10 +1,13 @@
 //! NICs, and Linux's soft RoCE, through libibverbs.
 
+mod completions;
+mod outstanding;
 mod pairs;
 mod words;
 
 use std::{
     collections::HashMap,
+    io,
     os::fd::{AsFd as _, BorrowedFd},
     path::Path as FilePath,
     sync::Arc,
@@ -13,19 +16,18 @@ use std::{
 
 use ringway_sys::{Epoll, Interest, Memory};
 use ringway_verbs::{
-    self as verbs, AsyncEvent, CompletionChannel, CompletionQueue, Context, Library,
-    ProtectionDomain,
+    self as verbs, AsyncEvent, Context, Library, ProtectionDomain,
     gid::{self, Choice, Wish},
 };
 
-use self::pairs::Pairs;
-use super::{
-    Access, Address, Completion, Device, DeviceError, DeviceEvent, Key, Limits, PostError,
-    QueuePair, QueuePairOptions, ReceiveRequest, Region, SendRequest, Source, Work,
+use self::{
+    completions::{Completions, Reservation},
+    pairs::{Pair, Pairs},
 };
-
-/// How many completions may wait to be polled, of all queue pairs together; less if the device has less.
-const COMPLETIONS: u32 = 16_384;
+use super::{
+    Access, Address, Completion, Device, DeviceError, DeviceEvent, Done, Key, Limits, PostError,
+    Psn, QueuePair, QueuePairOptions, ReceiveRequest, Region, SendRequest, Source, Work,
+};
 
 /// How many completions are fetched at once.
 const BATCH: usize = 64;
@@ -39,7 +41,7 @@ pub struct Verbs {
     name: String,
     context: Arc<Context>,
     domain: Arc<ProtectionDomain>,
-    completions: Arc<CompletionQueue>,
+    completions: Completions,
     epoll: Epoll,
     port_number: u8,
     choice: Choice,
@@ -48,6 +50,8 @@ pub struct Verbs {
     regions: HashMap<u32, verbs::Region>,
     /// Completions that were fetched and not yet told.
     held: Vec<verbs::Completion>,
+    /// Whether the device's end was told: it is told once.
+    ended: bool,
 }
 
 impl Verbs {
@@ -87,24 +91,17 @@ impl Verbs {
             tracing::warn!(device = name, "{note}");
         }
         let domain = ProtectionDomain::new(&context)?;
-        let channel = CompletionChannel::new(&context)?;
         let most = context.limits()?;
-        let depth = COMPLETIONS.min(most.completions);
-        let completions = CompletionQueue::new(&channel, depth)?;
-        let system = |what, error| DeviceError::System {
-            device: name.to_owned(),
-            what,
-            error,
-            remedy: String::new(),
-        };
-        let epoll = Epoll::new().map_err(|error| system("epoll_create", error))?;
+        let completions = Completions::new(&context, most.completions)?;
+        let epoll = Epoll::new().map_err(|error| system(name, "epoll_create", error))?;
         epoll
-            .add(&channel, 0, Interest::Read)
+            .add(completions.channel(), 0, Interest::Read)
             .and_then(|()| epoll.add(&context, 1, Interest::Read))
-            .map_err(|error| system("epoll_ctl", error))?;
+            .map_err(|error| system(name, "epoll_ctl", error))?;
         let limits = Limits {
-            depth: most.queue_depth.min(depth),
-            inline: pairs::most_inline(&domain, &completions),
+            // Sends and receives of a queue pair complete in the same queue.
+            depth: most.queue_depth.min(completions.depth() / 2),
+            inline: pairs::most_inline(&domain, completions.any()),
             mtu: words::mtu(port.mtu),
             message: port.max_message,
             queue_pairs: most.queue_pairs,
@@ -113,7 +110,7 @@ impl Verbs {
         };
         Ok(Self {
             name: name.to_owned(),
-            pairs: Pairs::new(name, depth),
+            pairs: Pairs::new(name),
             context,
             domain,
             completions,
@@ -123,6 +120,7 @@ impl Verbs {
             limits,
             regions: HashMap::new(),
             held: Vec::with_capacity(BATCH),
+            ended: false,
         })
     }
 
@@ -131,12 +129,51 @@ impl Verbs {
         &self.choice
     }
 
+    /// The device at libibverbs, for what the interface doesn't cover.
+    pub const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
     /// Fetches completions into `held`; true if there were any.
     fn fetch(&mut self) -> Result<bool, DeviceError> {
-        let before = self.held.len();
         self.held.reserve(BATCH);
-        self.completions.poll(&mut self.held)?;
-        Ok(self.held.len() > before)
+        Ok(self.completions.fetch(&mut self.held)?)
+    }
+
+    /// A queue pair whose completions have their place.
+    fn make(
+        &self,
+        options: QueuePairOptions,
+        reservation: &Reservation,
+    ) -> Result<(verbs::QueuePair, Psn), DeviceError> {
+        let depths = verbs::Depths {
+            send: options.send_depth,
+            receive: options.receive_depth,
+            inline: options.inline,
+        };
+        let queue = self.completions.queue(reservation);
+        let pair = verbs::QueuePair::new(&self.domain, queue, queue, depths)?;
+        pair.to_init(self.port_number, RIGHTS)?;
+        Ok((pair, self.first_psn()?))
+    }
+
+    /// Not to be guessed, and another each time: devices use a queue pair's number again, and packets of the earlier
+    /// connection must not fit.
+    fn first_psn(&self) -> Result<Psn, DeviceError> {
+        let mut bytes = [0; 4];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| system(&self.name, "getrandom", errno.into()))?;
+        Ok(Psn::new(u32::from_ne_bytes(bytes)))
+    }
+
+    /// The device can't be used any more. From a device that was removed the kernel gives an error for every event that
+    /// is asked for, and keeps the descriptor readable, so neither is looked at again.
+    fn end(&mut self) -> DeviceEvent {
+        self.ended = true;
+        if let Err(error) = self.epoll.remove(&self.context) {
+            tracing::warn!(device = self.name, "epoll_ctl failed: {error}");
+        }
+        DeviceEvent::Fatal
     }
 
     fn check(&self, what: &'static str, asked: u32, most: u32) -> Result<(), DeviceError> {
@@ -152,6 +189,15 @@ impl Verbs {
     }
 }
 
+fn system(device: &str, what: &'static str, error: io::Error) -> DeviceError {
+    DeviceError::System {
+        device: device.to_owned(),
+        what,
+        error,
+        remedy: String::new(),
+    }
+}
+
 impl Device for Verbs {
     fn name(&self) -> &str {
         &self.name
@@ -162,6 +208,16 @@ impl Device for Verbs {
     }
 
     fn register(&mut self, memory: Memory, access: Access) -> Result<Region, DeviceError> {
+        // The kernel would say no more than "invalid argument".
+        let changed_by_peers =
+            access.contains(Access::REMOTE_WRITE) || access.contains(Access::REMOTE_ATOMIC);
+        if changed_by_peers && !access.contains(Access::LOCAL_WRITE) {
+            return Err(system(
+                &self.name,
+                "registering memory",
+                io::Error::other(ringway_roce::RegisterError::NeedsLocalWrite),
+            ));
+        }
         let region = verbs::Region::register(&self.domain, memory, words::access(access))?;
         let made = Region {
             address: memory.as_ptr().addr() as u64,
@@ -175,7 +231,7 @@ impl Device for Verbs {
 
     fn deregister(&mut self, region: &Region) -> Result<(), DeviceError> {
         match self.regions.remove(&region.local.0) {
-            Some(_) => Ok(()),
+            Some(region) => Ok(region.deregister()?),
             None => Err(DeviceError::Misuse {
                 device: self.name.clone(),
                 what: "there is no such region",
@@ -191,23 +247,16 @@ impl Device for Verbs {
         ] {
             self.check(what, asked, most)?;
         }
-        let depths = verbs::Depths {
-            send: options.send_depth,
-            receive: options.receive_depth,
-            inline: options.inline,
-        };
-        self.pairs.reserve(options)?;
-        let pair =
-            verbs::QueuePair::new(&self.domain, &self.completions, &self.completions, depths)
-                .and_then(|pair| {
-                    pair.to_init(self.port_number, RIGHTS)?;
-                    Ok(pair)
-                });
-        match pair {
-            Ok(pair) => Ok(self.pairs.add(pair, *options)),
+        let room = options.send_depth + options.receive_depth;
+        let reservation = self.completions.reserve(room)?;
+        match self.make(*options, &reservation) {
+            Ok((pair, first_psn)) => {
+                let pair = Pair::new(pair, *options, first_psn, reservation);
+                Ok(self.pairs.add(pair))
+            }
             Err(error) => {
-                self.pairs.give_back(options);
-                Err(error.into())
+                self.completions.give_back(&reservation);
+                Err(error)
             }
         }
     }
@@ -254,6 +303,7 @@ impl Device for Verbs {
             return;
         };
         let number = pair.number().get();
+        self.completions.give_back(&pair.reservation);
         // Once it is gone no more of its completions come; those that are there must not be taken for a later pair's of
         // the same number.
         drop(pair);
@@ -268,7 +318,7 @@ impl Device for Verbs {
         request: &SendRequest<'_>,
     ) -> Result<(), DeviceError> {
         let message = self.limits.message;
-        let pair = self.pairs.get(queue_pair)?;
+        let pair = self.pairs.get_mut(queue_pair)?;
         let refuse = |error| Err(DeviceError::Post { queue_pair, error });
         if let Some(error) = pair.cannot_send() {
             return refuse(error);
@@ -292,7 +342,11 @@ impl Device for Verbs {
             Err(verbs::VerbsError::Full { .. }) => {
                 refuse(PostError::Full(pair.options.send_depth as usize))
             }
-            other => Ok(other?),
+            other => {
+                other?;
+                pair.outstanding.sent(request.signaled);
+                Ok(())
+            }
         }
     }
 
@@ -301,7 +355,7 @@ impl Device for Verbs {
         queue_pair: QueuePair,
         request: ReceiveRequest,
     ) -> Result<(), DeviceError> {
-        let pair = self.pairs.get(queue_pair)?;
+        let pair = self.pairs.get_mut(queue_pair)?;
         let refuse = |error| Err(DeviceError::Post { queue_pair, error });
         if let Some(error) = pair.cannot_receive() {
             return refuse(error);
@@ -313,7 +367,11 @@ impl Device for Verbs {
             Err(verbs::VerbsError::Full { .. }) => {
                 refuse(PostError::Full(pair.options.receive_depth as usize))
             }
-            other => Ok(other?),
+            other => {
+                other?;
+                pair.outstanding.received();
+                Ok(())
+            }
         }
     }
 
@@ -328,27 +386,33 @@ impl Device for Verbs {
             let Some(queue_pair) = self.pairs.numbered(ended.queue_pair) else {
                 continue;
             };
-            if !ended.status.is_success()
-                && let Ok(pair) = self.pairs.get_mut(queue_pair)
-            {
-                pair.fail();
+            let result = words::result(&ended);
+            if let Ok(pair) = self.pairs.get_mut(queue_pair) {
+                match result {
+                    Ok(Done::Receive { .. } | Done::ReceiveWrite { .. }) => {
+                        pair.outstanding.receive_ended();
+                    }
+                    Ok(_) => pair.outstanding.send_ended(),
+                    // Nothing is posted any more, and so nothing has to be counted.
+                    Err(_) => pair.fail(),
+                }
             }
             completions.push(Completion {
                 queue_pair,
                 id: ended.id,
-                result: words::result(&ended),
+                result,
             });
         }
         Ok(any)
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
-        loop {
+        while !self.ended {
             let event = match self.context.take_event() {
                 Ok(event) => event?,
                 Err(error) => {
                     tracing::error!(device = self.name, "{error}");
-                    return Some(DeviceEvent::Fatal);
+                    return Some(self.end());
                 }
             };
             let of_port = |port| port == self.port_number;
@@ -367,12 +431,13 @@ impl Device for Verbs {
                     }
                 }
                 AsyncEvent::DeviceFatal | AsyncEvent::CompletionQueueOverrun => {
-                    return Some(DeviceEvent::Fatal);
+                    return Some(self.end());
                 }
                 // Another port's, or of a kind that concerns nothing here.
                 _ => {}
             }
         }
+        None
     }
 
     fn arm(&mut self) -> bool {

@@ -1,15 +1,11 @@
 //! The queue pairs of a device: by the caller's numbers and by those of packets.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasher as _, RandomState},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use ringway_roce::rc::State;
 use ringway_verbs::{self as verbs, CompletionQueue, ProtectionDomain, gid::GidEntry};
 
-use super::words;
+use super::{completions::Reservation, outstanding::Outstanding, words};
 use crate::rdma::{Address, DeviceError, PostError, Psn, Qpn, QueuePair, QueuePairOptions, Terms};
 
 /// A queue pair.
@@ -18,6 +14,8 @@ pub(super) struct Pair {
     pub(super) pair: verbs::QueuePair,
     pub(super) options: QueuePairOptions,
     pub(super) first_psn: Psn,
+    pub(super) outstanding: Outstanding,
+    pub(super) reservation: Reservation,
     state: State,
 }
 
@@ -25,6 +23,23 @@ pub(super) struct Pair {
 const HOPS: u8 = 64;
 
 impl Pair {
+    /// A new one, to which receives can be posted.
+    pub(super) fn new(
+        pair: verbs::QueuePair,
+        options: QueuePairOptions,
+        first_psn: Psn,
+        reservation: Reservation,
+    ) -> Self {
+        Self {
+            pair,
+            options,
+            first_psn,
+            outstanding: Outstanding::new(options.send_depth),
+            reservation,
+            state: State::Init,
+        }
+    }
+
     pub(super) fn number(&self) -> Qpn {
         Qpn::new(self.pair.number())
     }
@@ -77,11 +92,19 @@ impl Pair {
     }
 
     pub(super) fn cannot_send(&self) -> Option<PostError> {
-        (self.state != State::ReadyToSend).then_some(PostError::State(self.state))
+        if self.state != State::ReadyToSend {
+            return Some(PostError::State(self.state));
+        }
+        let depth = self.options.send_depth as usize;
+        (self.outstanding.sends() >= depth).then_some(PostError::Full(depth))
     }
 
     pub(super) fn cannot_receive(&self) -> Option<PostError> {
-        (self.state == State::Error).then_some(PostError::State(self.state))
+        if self.state == State::Error {
+            return Some(PostError::State(self.state));
+        }
+        let depth = self.options.receive_depth as usize;
+        (self.outstanding.receives() >= depth).then_some(PostError::Full(depth))
     }
 }
 
@@ -112,55 +135,19 @@ pub(super) struct Pairs {
     device: String,
     slots: Vec<Option<Pair>>,
     by_number: HashMap<u32, u32>,
-    /// How many completions there can be, and room for.
-    promised: u32,
-    room: u32,
-    random: RandomState,
 }
 
 impl Pairs {
-    pub(super) fn new(device: &str, room: u32) -> Self {
+    pub(super) fn new(device: &str) -> Self {
         Self {
             device: device.to_owned(),
             slots: Vec::new(),
             by_number: HashMap::new(),
-            promised: 0,
-            room,
-            random: RandomState::new(),
         }
     }
 
-    /// Sees to it that the completion queue cannot run over.
-    pub(super) fn reserve(&mut self, options: &QueuePairOptions) -> Result<(), DeviceError> {
-        let asked = u64::from(self.promised) + completions_of(options);
-        self.promised = match u32::try_from(asked) {
-            Ok(asked) if asked <= self.room => asked,
-            _ => {
-                return Err(DeviceError::Limit {
-                    device: self.device.clone(),
-                    what: "requests of all queue pairs together",
-                    asked,
-                    most: self.room.into(),
-                });
-            }
-        };
-        Ok(())
-    }
-
-    pub(super) fn give_back(&mut self, options: &QueuePairOptions) {
-        let freed = u32::try_from(completions_of(options)).unwrap_or(u32::MAX);
-        self.promised = self.promised.saturating_sub(freed);
-    }
-
-    pub(super) fn add(&mut self, pair: verbs::QueuePair, options: QueuePairOptions) -> QueuePair {
-        let number = pair.number();
-        let pair = Pair {
-            pair,
-            options,
-            // Not to be guessed, so that packets of an earlier connection do not fit.
-            first_psn: Psn::new((self.random.hash_one(number) & 0xff_ffff) as u32),
-            state: State::Init,
-        };
+    pub(super) fn add(&mut self, pair: Pair) -> QueuePair {
+        let number = pair.pair.number();
         let at = match self.slots.iter().position(Option::is_none) {
             Some(at) => at,
             None => {
@@ -176,7 +163,6 @@ impl Pairs {
     pub(super) fn remove(&mut self, queue_pair: QueuePair) -> Option<Pair> {
         let pair = self.slots.get_mut(queue_pair.0 as usize)?.take()?;
         self.by_number.remove(&pair.pair.number());
-        self.give_back(&pair.options);
         Some(pair)
     }
 
@@ -206,10 +192,6 @@ impl Pairs {
             what: "there is no such queue pair",
         }
     }
-}
-
-fn completions_of(options: &QueuePairOptions) -> u64 {
-    u64::from(options.send_depth) + u64::from(options.receive_depth)
 }
 
 #[cfg(test)]

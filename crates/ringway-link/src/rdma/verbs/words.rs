@@ -29,15 +29,8 @@ pub(super) fn access(access: Access) -> verbs::Access {
     for (ours, theirs) in [
         (Access::LOCAL_WRITE, verbs::Access::LOCAL_WRITE),
         (Access::REMOTE_READ, verbs::Access::REMOTE_READ),
-        // Who lets peers write has to let the device write, too, for verbs.
-        (
-            Access::REMOTE_WRITE,
-            verbs::Access::REMOTE_WRITE | verbs::Access::LOCAL_WRITE,
-        ),
-        (
-            Access::REMOTE_ATOMIC,
-            verbs::Access::REMOTE_ATOMIC | verbs::Access::LOCAL_WRITE,
-        ),
+        (Access::REMOTE_WRITE, verbs::Access::REMOTE_WRITE),
+        (Access::REMOTE_ATOMIC, verbs::Access::REMOTE_ATOMIC),
     ] {
         if access.contains(ours) {
             rights = rights | theirs;
