@@ -79,6 +79,19 @@ pub enum BadFrame {
 }
 
 impl Frame {
+    /// The message that it is about, if it is about one.
+    #[inline]
+    pub const fn tag(&self) -> Option<&Tag> {
+        match self {
+            Self::Announce(tag)
+            | Self::Data(tag)
+            | Self::Eager(tag)
+            | Self::Grant(tag)
+            | Self::Waits(tag) => Some(tag),
+            Self::Credit(_) | Self::Goodbye | Self::Streams(_) | Self::Welcome { .. } => None,
+        }
+    }
+
     /// The bytes on the wire.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER] {

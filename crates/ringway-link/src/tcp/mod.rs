@@ -200,6 +200,11 @@ impl TcpTransport {
             .map(|(slot, _)| slot.peer)
     }
 
+    /// The group of the first message that a peer has sent, announced, granted or waited for.
+    pub(crate) fn first_group(&self, peer: Rank) -> Option<u64> {
+        self.peers[peer].first_group
+    }
+
     /// Why nothing can be sent to a peer any more, if that is so.
     pub(crate) fn gone(&self, peer: Rank) -> Option<LinkError> {
         match &self.peers[peer].state {

@@ -81,6 +81,8 @@ pub(super) struct Peer {
     pub(super) backlog: Vec<MessageKey>,
     /// Messages that wait for a grant and are not announced.
     pub(super) unannounced: Vec<MessageKey>,
+    /// The group of the first message that it has sent, announced, granted or waited for.
+    pub(super) first_group: Option<u64>,
     /// It has said goodbye.
     pub(super) leaving: bool,
     /// Its host may die without ours: it is another one.
@@ -110,6 +112,7 @@ impl Peer {
             strays: 0,
             backlog: Vec::new(),
             unannounced: Vec::new(),
+            first_group: None,
             leaving: false,
             is_remote,
             unanswered: None,

@@ -88,6 +88,10 @@ impl TcpTransport {
                 format!("{frame:?} on a stream for long messages"),
             ));
         }
+        if let Some(tag) = frame.tag() {
+            let first = &mut self.peers[peer].first_group;
+            first.get_or_insert(tag.key.group);
+        }
         match frame {
             Frame::Announce(tag) => self.announced(peer, &tag),
             Frame::Credit(bytes) => {

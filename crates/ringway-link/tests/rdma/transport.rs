@@ -12,8 +12,8 @@ use std::{
 };
 
 use ringway_link::{
-    Bind, Event, Identity, InterfaceFilter, JobId, LinkError, Listener, MessageKey, Sink,
-    Transport as _,
+    Bind, Event, Identity, InterfaceFilter, JobId, LinkError, Listener, MessageKey, PeerAddress,
+    Sink, Transport,
     rdma::{
         Access, Address, Completion, Device, DeviceError, DeviceEvent, Failure, Limits, QueuePair,
         QueuePairOptions, RdmaSettings, RdmaTransport, ReceiveRequest, Region, SendRequest,
@@ -138,19 +138,11 @@ struct Pair {
 impl Pair {
     /// Two ranks, of which the second may be one that its peer can't reach.
     fn new(is_unreachable: bool) -> Self {
-        let job = JobId::from_name("rdma transport");
-        let start = |rank| {
-            let identity = Identity::new(job, 2, rank);
-            Arc::new(Listener::start(&Bind::default(), identity).unwrap())
-        };
-        let listeners = [start(0), start(1)];
-        let publish = |l: &Arc<Listener>| l.address(&InterfaceFilter::default()).unwrap();
-        let addresses: Vec<_> = listeners.iter().map(publish).collect();
         let fails = Arc::new(AtomicBool::new(false));
-        let ranks = listeners.map(|listener| {
+        let ranks = listeners().map(|(listener, addresses)| {
             let rank = listener.rank();
             let settings = TcpSettings::default();
-            let tcp = TcpTransport::new(listener, addresses.clone(), settings).unwrap();
+            let tcp = TcpTransport::new(listener, addresses, settings).unwrap();
             let options = SoftwareOptions {
                 ip: Ipv4Addr::LOCALHOST.into(),
                 roce_port: false,
@@ -225,6 +217,18 @@ impl Pair {
     }
 }
 
+/// The listeners of two ranks, each with the addresses of both.
+fn listeners() -> [(Arc<Listener>, Vec<PeerAddress>); 2] {
+    let job = JobId::from_name("rdma transport");
+    let listeners = [0, 1].map(|rank| {
+        let identity = Identity::new(job, 2, rank);
+        Arc::new(Listener::start(&Bind::default(), identity).unwrap())
+    });
+    let publish = |l: &Arc<Listener>| l.address(&InterfaceFilter::default()).unwrap();
+    let addresses: Vec<_> = listeners.iter().map(publish).collect();
+    listeners.map(|listener| (listener, addresses.clone()))
+}
+
 fn key(op: u32, message: u32) -> MessageKey {
     MessageKey {
         group: 1,
@@ -264,6 +268,44 @@ fn peers_that_do_not_use_tcp_both() {
     let (out, into) = buffers();
     pair.round(0, &out, &into);
     assert!(!pair.ranks[0].reaches(1) && !pair.ranks[1].reaches(0));
+    assert!(into.iter().all(|into| same(into, &out)));
+}
+
+/// Its settings are others: it answers no offer.
+#[test]
+fn a_peer_that_knows_only_tcp_is_reached_over_tcp() {
+    let [(listener, addresses), (other, _)] = listeners();
+    let tcp = |listener| {
+        let settings = TcpSettings::default();
+        TcpTransport::new(listener, addresses.clone(), settings).unwrap()
+    };
+    let settings = RdmaSettings::default();
+    let options = SoftwareOptions {
+        ip: Ipv4Addr::LOCALHOST.into(),
+        roce_port: false,
+    };
+    let device = SoftwareDevice::open(&options).unwrap();
+    let rdma = RdmaTransport::new(tcp(listener), Ok(Box::new(device)), settings).unwrap();
+    let mut ranks: [Box<dyn Transport>; 2] = [Box::new(rdma), Box::new(tcp(other))];
+    let (out, into) = buffers();
+    // Short ones, and long ones, which are granted first.
+    for (op, len) in [(0, 8), (1, 100_000)] {
+        for (own, rank) in ranks.iter_mut().enumerate() {
+            rank.begin(1, op, 7);
+            let sink = Sink::Place(into[own].memory().slice(0..len));
+            rank.recv(1 - own, key(op, 0), sink).unwrap();
+            let src = out.memory().slice(0..len);
+            rank.send(1 - own, key(op, 0), src, 0).unwrap();
+        }
+        let deadline = Instant::now() + LIMIT;
+        let mut events = [Vec::new(), Vec::new()];
+        while events.iter().any(|events| events.len() < 2) {
+            assert!(Instant::now() < deadline, "{events:?}");
+            for (rank, events) in ranks.iter_mut().zip(&mut events) {
+                rank.poll(Instant::now(), events);
+            }
+        }
+    }
     assert!(into.iter().all(|into| same(into, &out)));
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | idle | a first message, or the peer's offer: an offer goes out, or a no | asking |
 //! | asking | the peer's no, or none of our own queue pairs | TCP |
+//! | asking | another message, over TCP: the peer's transport knows no offers | TCP |
 //! | asking | the peer's offer: queue pairs are connected, and a note says whether | connecting |
 //! | connecting | one of the two notes is a no | TCP |
 //! | connecting | both are a yes: a greeting goes out on each queue pair | proving |
@@ -164,8 +165,14 @@ impl RdmaTransport {
     pub(super) fn judge(&mut self, now: Instant) {
         for peer in 0..self.peers.len() {
             let state = &self.peers[peer];
-            let Route::Proving { until } = state.route else {
-                continue;
+            let until = match state.route {
+                Route::Proving { until } => until,
+                Route::Asking if self.is_deaf(peer) => {
+                    let fault = "it does not use RDMA: the setting transports must be the same on all ranks";
+                    self.settle_for_tcp(peer, Some(fault.to_owned()));
+                    continue;
+                }
+                _ => continue,
             };
             let proven = state.link.as_ref().is_some_and(Link::is_proven);
             if let Some(fault) = state.fault.clone() {
@@ -186,6 +193,13 @@ impl RdmaTransport {
                 self.settle_for_tcp(peer, Some(fault));
             }
         }
+    }
+
+    /// Whether a peer has a TCP transport alone: of a rank like this one the first message is its offer.
+    fn is_deaf(&self, peer: Rank) -> bool {
+        self.tcp
+            .first_group(peer)
+            .is_some_and(|group| group != exchange::GROUP)
     }
 
     /// Both sides have heard each other.
