@@ -166,6 +166,10 @@ impl<R: Region> Endpoint<R> {
         if reserved || self.by_number.contains_key(&number) {
             return Err(NumberTaken(number));
         }
+        // All of a queue pair's requests may end at once, and running takes no memory.
+        let most = attributes.send_queue + attributes.receive_queue;
+        let more = most.saturating_sub(self.completions.len());
+        self.completions.reserve(more);
         let slot = Some(Slot {
             queue_pair: QueuePair::new(attributes),
             peer: None,

@@ -73,10 +73,12 @@ impl Reply {
 
 impl Replies {
     pub(super) fn new(depth: u8) -> Self {
+        let depth = usize::from(depth);
+        // An answer for each resource, and an acknowledgement before each and after the last.
         Self {
-            queue: VecDeque::new(),
-            resources: VecDeque::new(),
-            depth: usize::from(depth),
+            queue: VecDeque::with_capacity(2 * depth + 2),
+            resources: VecDeque::with_capacity(depth + 1),
+            depth,
         }
     }
 
