@@ -5,6 +5,9 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+#[path = "common/port.rs"]
+mod port;
+
 use std::{
     collections::HashMap,
     io::{Read, Write},
@@ -15,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use port::free_port;
 use ringway::{
     bootstrap::{self, BootstrapError, Launch, Launcher, Rendezvous, Store, StoreError, World},
     settings::{Settings, Source},
@@ -32,14 +36,6 @@ fn settings(timeout: &str) -> Settings {
         )
         .unwrap();
     settings
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
 }
 
 fn at(host: &str, port: u16) -> Rendezvous {

@@ -5,10 +5,12 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+#[path = "common/port.rs"]
+mod port;
+
 use std::{
     fs::File,
     io::{BufRead, BufReader, Lines, Write},
-    net::TcpListener,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::{
         Arc,
@@ -18,6 +20,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use port::free_port;
 use ringway::{
     bootstrap::{self, Launch, Launcher, Rendezvous},
     control::{Cause, Control, ControlError},
@@ -25,14 +28,6 @@ use ringway::{
 };
 use ringway_plan::Collective;
 use rustix::process::{Pid, Signal, kill_process};
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
 
 fn start(
     rank: usize,

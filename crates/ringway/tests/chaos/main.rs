@@ -7,6 +7,8 @@
 )]
 
 mod killer;
+#[path = "../common/port.rs"]
+mod port;
 mod rank;
 mod world;
 

@@ -5,17 +5,15 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io::{BufRead, BufReader},
-    net::TcpListener,
     process::{Child, ChildStdin, Command, Stdio},
-    sync::{
-        atomic::{AtomicU32, Ordering},
-        mpsc::{Receiver, channel},
-    },
+    sync::mpsc::{Receiver, channel},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rustix::process::Pid;
+
+use crate::port::free_port;
 
 /// What is to go wrong.
 pub(crate) enum Mishap {
@@ -191,18 +189,6 @@ impl Drop for World {
         for process in &mut self.ranks {
             let _ = process.child.kill();
             let _ = process.child.wait();
-        }
-    }
-}
-
-/// A port for the rendezvous, of those that no outgoing connection is given.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let n = std::process::id() * 61 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 10_000 + (n % 20_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
         }
     }
 }
