@@ -43,7 +43,16 @@ const LONGEST_LINE: u64 = 64 << 10;
 
 /// An address of the loopback interface, and a port of it that was free a moment ago. IPv6 where there is no IPv4.
 fn free_port() -> Result<(IpAddr, u16)> {
-    let bind = |ip: IpAddr| TcpListener::bind((ip, 0)).map(|socket| (ip, socket));
+    let bind = |ip: IpAddr| {
+        let first = std::process::id() % 12_000;
+        // Below the ports that Linux gives to connections, one of which could take it before rank 0 listens.
+        let apart = (0..64).map(|n| 20_000 + ((first + n) % 12_000) as u16);
+        let free = apart
+            .map(|port| TcpListener::bind((ip, port)))
+            .find_map(Result::ok);
+        let socket = free.map_or_else(|| TcpListener::bind((ip, 0)), Ok);
+        socket.map(|socket| (ip, socket))
+    };
     // Addresses of an interface that is down can be bound to all the same.
     let reach = |(ip, socket): (IpAddr, TcpListener)| {
         TcpStream::connect(socket.local_addr()?).map(|_| (ip, socket))
