@@ -125,6 +125,53 @@ pub enum LinkError {
 }
 
 impl LinkError {
+    /// A message cannot be posted for an operation that is not under way.
+    pub(crate) const fn not_begun(peer: Rank, key: MessageKey) -> Self {
+        let detail = "its operation has not begun, or has ended";
+        Self::Misuse { peer, key, detail }
+    }
+
+    /// A message can be posted once.
+    pub(crate) const fn posted_twice(peer: Rank, key: MessageKey) -> Self {
+        let detail = "it was posted before";
+        Self::Misuse { peer, key, detail }
+    }
+
+    /// Checks that `peer` is another of the world's `ranks`.
+    pub(crate) const fn check_peer(
+        own: Rank,
+        ranks: usize,
+        peer: Rank,
+        key: MessageKey,
+    ) -> Result<(), Self> {
+        let detail = if peer == own {
+            "a rank has no link to itself"
+        } else if peer >= ranks {
+            "the world has no such rank"
+        } else {
+            return Ok(());
+        };
+        Err(Self::Misuse { peer, key, detail })
+    }
+
+    /// Checks that a message has the length that its receive expects.
+    pub(crate) const fn check_length(
+        peer: Rank,
+        key: MessageKey,
+        expected: usize,
+        got: usize,
+    ) -> Result<(), Self> {
+        if got == expected {
+            return Ok(());
+        }
+        Err(Self::Length {
+            peer,
+            key,
+            expected,
+            got,
+        })
+    }
+
     /// The peer that it is about.
     pub const fn peer(&self) -> Rank {
         match self {

@@ -9,7 +9,7 @@ use std::{
 
 use ringway_plan::Rank;
 
-use crate::MessageKey;
+use crate::{Event, MessageKey};
 
 /// How many ended operations are remembered, to drop what arrives late.
 const REMEMBERED: usize = 4096;
@@ -68,7 +68,7 @@ pub(crate) struct Op<I, O> {
 
 /// What a peer's fingerprint says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Agreement {
+enum Agreement {
     /// The same operation, as far as known.
     Same,
     /// Another one, as is known already.
@@ -92,7 +92,7 @@ impl<I, O> Default for Op<I, O> {
 
 impl<I, O> Op<I, O> {
     /// Compares a peer's fingerprint with this rank's, now or when it is begun.
-    pub(crate) fn compare(&mut self, peer: Rank, fingerprint: u32) -> Agreement {
+    fn compare(&mut self, peer: Rank, fingerprint: u32) -> Agreement {
         match self.fingerprint {
             Some(own) if own == fingerprint => Agreement::Same,
             Some(_) if self.mismatched.contains(&peer) => Agreement::Differs,
@@ -147,6 +147,27 @@ impl<I, O> Ops<I, O> {
             .into_iter()
             .filter(|&(peer, other)| op.compare(peer, other) == Agreement::DiffersNewly)
             .collect()
+    }
+
+    /// Whether a peer, by the fingerprint that came with a message, takes part in the same operation; if not, that is
+    /// an event, once. Not in one that has ended.
+    pub(crate) fn agrees(
+        &mut self,
+        peer: Rank,
+        key: &MessageKey,
+        fingerprint: u32,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let agreement = self.open(key).map(|op| op.compare(peer, fingerprint));
+        if agreement == Some(Agreement::DiffersNewly) {
+            events.push(Event::Mismatch {
+                peer,
+                group: key.group,
+                op: key.op,
+                theirs: fingerprint,
+            });
+        }
+        agreement == Some(Agreement::Same)
     }
 
     /// Takes the messages from a peer out of an operation.

@@ -5,7 +5,7 @@ use ringway_sys::Memory;
 use super::buffers::Buffer;
 use crate::{Sink, ops};
 
-pub(super) use crate::ops::{Agreement, Slot};
+pub(super) use crate::ops::Slot;
 
 /// All operations.
 pub(super) type Ops = ops::Ops<Inbound, Outbound>;

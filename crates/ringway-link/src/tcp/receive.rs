@@ -6,7 +6,7 @@ use ringway_sys::Memory;
 use super::{
     TcpTransport,
     frame::{Frame, Tag},
-    ops::{Agreement, Inbound, Outbound, Slot},
+    ops::{Inbound, Outbound, Slot},
     peer::{Bulk, State},
     reader::{Body, ReadError, Step, Target},
 };
@@ -149,19 +149,8 @@ impl TcpTransport {
 
     /// Whether a peer takes part in the same operation; if not, that is an event, once.
     fn agrees(&mut self, peer: Rank, tag: &Tag) -> bool {
-        let agreement = self
-            .ops
-            .open(&tag.key)
-            .map(|op| op.compare(peer, tag.fingerprint));
-        if agreement == Some(Agreement::DiffersNewly) {
-            self.events.push(Event::Mismatch {
-                peer,
-                group: tag.key.group,
-                op: tag.key.op,
-                theirs: tag.fingerprint,
-            });
-        }
-        agreement == Some(Agreement::Same)
+        self.ops
+            .agrees(peer, &tag.key, tag.fingerprint, &mut self.events)
     }
 
     /// Where the payload of a message goes that was sent unasked.
@@ -200,7 +189,7 @@ impl TcpTransport {
             }) => *sink,
             Some(_) => return Err(repeated(peer, tag)),
         };
-        check_len(peer, tag, sink)?;
+        LinkError::check_length(peer, tag.key, sink.len(), tag.len)?;
         if let Some(entry) = entry {
             *entry = Inbound::Arriving;
         }
@@ -225,7 +214,7 @@ impl TcpTransport {
         else {
             return Err(repeated(peer, tag));
         };
-        check_len(peer, tag, sink)?;
+        LinkError::check_length(peer, tag.key, sink.len(), tag.len)?;
         *entry = Inbound::Arriving;
         self.target(peer, sink)
     }
@@ -381,7 +370,7 @@ impl TcpTransport {
                 self.stray(peer)
             }
             Some(Inbound::Posted { sink, granted }) => {
-                check_len(peer, tag, *sink)?;
+                LinkError::check_length(peer, tag.key, sink.len(), tag.len)?;
                 if !std::mem::replace(granted, true) {
                     self.peers[peer].granted += 1;
                     let fingerprint = fingerprint.unwrap_or_default();
@@ -460,17 +449,4 @@ fn repeated(peer: Rank, tag: &Tag) -> LinkError {
         peer,
         format!("message {} twice, or in another way than agreed", tag.key),
     )
-}
-
-/// Checks that a message has the length that its receive expects.
-pub(super) fn check_len(peer: Rank, tag: &Tag, sink: Sink) -> Result<(), LinkError> {
-    if tag.len == sink.len() {
-        return Ok(());
-    }
-    Err(LinkError::Length {
-        peer,
-        key: tag.key,
-        expected: sink.len(),
-        got: tag.len,
-    })
 }

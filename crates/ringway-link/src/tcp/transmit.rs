@@ -8,7 +8,7 @@ use super::{
     frame::{Frame, Tag},
     ops::{Inbound, Outbound, Slot},
     peer::State,
-    receive::{check_len, cost},
+    receive::cost,
     writer::Given,
 };
 use crate::{Event, LinkError, MessageKey, Sink};
@@ -22,19 +22,22 @@ impl TcpTransport {
         src: Memory,
         priority: u8,
     ) -> Result<(), LinkError> {
-        self.check_peer(peer, key)?;
+        LinkError::check_peer(self.own, self.peers.len(), peer, key)?;
         if let State::Lost(error) = &self.peers[peer].state {
             return Err(error.clone());
         }
         if self.peers[peer].leaving {
             return Err(LinkError::Left { peer });
         }
-        let (op, fingerprint) = self.ops.begun(&key).ok_or_else(|| not_begun(peer, key))?;
+        let (op, fingerprint) = self
+            .ops
+            .begun(&key)
+            .ok_or_else(|| LinkError::not_begun(peer, key))?;
         let slot = Slot::new(peer, &key);
         let granted = match op.outbound.get(&slot) {
             None => None,
             Some(&Outbound::Granted { len }) => Some(len),
-            Some(_) => return Err(twice(peer, key)),
+            Some(_) => return Err(LinkError::posted_twice(peer, key)),
         };
         let tag = Tag {
             key,
@@ -207,8 +210,11 @@ impl TcpTransport {
         key: MessageKey,
         sink: Sink,
     ) -> Result<(), LinkError> {
-        self.check_peer(peer, key)?;
-        let (op, fingerprint) = self.ops.begun(&key).ok_or_else(|| not_begun(peer, key))?;
+        LinkError::check_peer(self.own, self.peers.len(), peer, key)?;
+        let (op, fingerprint) = self
+            .ops
+            .begun(&key)
+            .ok_or_else(|| LinkError::not_begun(peer, key))?;
         let slot = Slot::new(peer, &key);
         let tag = |len| Tag {
             key,
@@ -218,13 +224,13 @@ impl TcpTransport {
         let state = &mut self.peers[peer];
         match op.inbound.remove(&slot) {
             Some(Inbound::Stored { buffer, len }) => {
-                check_len(peer, &tag(len), sink)?;
+                LinkError::check_length(peer, key, sink.len(), len)?;
                 state.posted += 1;
                 self.deliver(peer, &tag(len), sink, buffer);
                 self.give_back(peer, len);
             }
             Some(Inbound::Filling { len, claim: None }) => {
-                check_len(peer, &tag(len), sink)?;
+                LinkError::check_length(peer, key, sink.len(), len)?;
                 state.posted += 1;
                 op.inbound.insert(
                     slot,
@@ -242,7 +248,7 @@ impl TcpTransport {
                 | Inbound::Viewed { .. }),
             ) => {
                 op.inbound.insert(slot, other);
-                return Err(twice(peer, key));
+                return Err(LinkError::posted_twice(peer, key));
             }
             announced => {
                 if let State::Lost(error) = &state.state {
@@ -251,7 +257,7 @@ impl TcpTransport {
                 let mut granted = sink.len() > self.settings.eager_limit;
                 if let Some(Inbound::Announced { len }) = announced {
                     state.strays -= 1;
-                    check_len(peer, &tag(len), sink)?;
+                    LinkError::check_length(peer, key, sink.len(), len)?;
                     granted = true;
                 }
                 op.inbound.insert(slot, Inbound::Posted { sink, granted });
@@ -263,17 +269,6 @@ impl TcpTransport {
                 self.connect(peer);
                 self.heat(peer);
             }
-        }
-        Ok(())
-    }
-
-    fn check_peer(&self, peer: Rank, key: MessageKey) -> Result<(), LinkError> {
-        let misuse = |detail| Err(LinkError::Misuse { peer, key, detail });
-        if peer == self.own {
-            return misuse("a rank has no link to itself");
-        }
-        if peer >= self.peers.len() {
-            return misuse("the world has no such rank");
         }
         Ok(())
     }
@@ -348,21 +343,5 @@ impl TcpTransport {
         if !std::mem::replace(&mut self.peers[peer].is_hot, true) {
             self.hot.push(peer);
         }
-    }
-}
-
-const fn not_begun(peer: Rank, key: MessageKey) -> LinkError {
-    LinkError::Misuse {
-        peer,
-        key,
-        detail: "its operation has not begun, or has ended",
-    }
-}
-
-const fn twice(peer: Rank, key: MessageKey) -> LinkError {
-    LinkError::Misuse {
-        peer,
-        key,
-        detail: "it was posted before",
     }
 }

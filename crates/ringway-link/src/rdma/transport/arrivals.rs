@@ -7,12 +7,11 @@ use super::{
     RdmaTransport,
     frame::{Frame, HEADER, Tag},
     link::Link,
-    messages::check_len,
     peer::{Held, Inbound, Outbound, Place, Route},
 };
 use crate::{
     Event, LinkError, MessageKey, Sink,
-    ops::{Agreement, Slot},
+    ops::Slot,
     rdma::{Completion, DeviceEvent, Done},
 };
 
@@ -175,19 +174,8 @@ impl RdmaTransport {
 
     /// Whether a peer takes part in the same operation; if not, that is an event, once.
     fn agrees(&mut self, peer: Rank, tag: &Tag) -> bool {
-        let agreement = self
-            .ops
-            .open(&tag.key)
-            .map(|op| op.compare(peer, tag.fingerprint));
-        if agreement == Some(Agreement::DiffersNewly) {
-            self.events.push(Event::Mismatch {
-                peer,
-                group: tag.key.group,
-                op: tag.key.op,
-                theirs: tag.fingerprint,
-            });
-        }
-        agreement == Some(Agreement::Same)
+        self.ops
+            .agrees(peer, &tag.key, tag.fingerprint, &mut self.events)
     }
 
     /// A short message has come.
@@ -211,7 +199,7 @@ impl RdmaTransport {
                 Ok(())
             }
             Some(Inbound::Posted { sink, offer: None }) => {
-                check_len(peer, tag.key, sink, tag.len)?;
+                LinkError::check_length(peer, tag.key, sink.len(), tag.len as usize)?;
                 self.deliver(peer, tag.key, sink, at);
                 Ok(())
             }
@@ -234,7 +222,7 @@ impl RdmaTransport {
                 Ok(())
             }
             Some(&Inbound::Posted { sink, offer }) => {
-                check_len(peer, tag.key, sink, tag.len)?;
+                LinkError::check_length(peer, tag.key, sink.len(), tag.len as usize)?;
                 if offer.is_none() {
                     let fingerprint = op.fingerprint.unwrap_or_default();
                     self.offer(peer, tag.key, fingerprint);

@@ -23,7 +23,7 @@ impl RdmaTransport {
         src: Memory,
         priority: u8,
     ) -> Result<(), LinkError> {
-        self.check_peer(peer, key)?;
+        LinkError::check_peer(self.own, self.peers.len(), peer, key)?;
         match &self.peers[peer].route {
             Route::Lost(error) => return Err(error.clone()),
             Route::Tcp => return self.tcp.send(peer, key, src, priority),
@@ -33,7 +33,10 @@ impl RdmaTransport {
             return Err(gone);
         }
         let len = self.length(peer, key, src.len())?;
-        let (op, fingerprint) = self.ops.begun(&key).ok_or_else(|| not_begun(peer, key))?;
+        let (op, fingerprint) = self
+            .ops
+            .begun(&key)
+            .ok_or_else(|| LinkError::not_begun(peer, key))?;
         let slot = Slot::new(peer, &key);
         match op.outbound.remove(&slot) {
             None => {
@@ -63,7 +66,7 @@ impl RdmaTransport {
             }
             Some(other) => {
                 op.outbound.insert(slot, other);
-                return Err(twice(peer, key));
+                return Err(LinkError::posted_twice(peer, key));
             }
         }
         Ok(())
@@ -132,23 +135,26 @@ impl RdmaTransport {
         key: MessageKey,
         sink: Sink,
     ) -> Result<(), LinkError> {
-        self.check_peer(peer, key)?;
+        LinkError::check_peer(self.own, self.peers.len(), peer, key)?;
         if matches!(self.peers[peer].route, Route::Tcp) {
             return self.tcp.recv(peer, key, sink);
         }
         self.length(peer, key, sink.len())?;
-        let (op, fingerprint) = self.ops.begun(&key).ok_or_else(|| not_begun(peer, key))?;
+        let (op, fingerprint) = self
+            .ops
+            .begun(&key)
+            .ok_or_else(|| LinkError::not_begun(peer, key))?;
         let slot = Slot::new(peer, &key);
         let found = op.inbound.remove(&slot);
         match found {
             Some(Inbound::Stored { slot: at, len }) => {
-                check_len(peer, key, sink, len)?;
+                LinkError::check_length(peer, key, sink.len(), len as usize)?;
                 self.deliver(peer, key, sink, at);
                 return Ok(());
             }
             Some(other @ (Inbound::Posted { .. } | Inbound::Viewed(_))) => {
                 op.inbound.insert(slot, other);
-                return Err(twice(peer, key));
+                return Err(LinkError::posted_twice(peer, key));
             }
             None | Some(Inbound::Announced { .. }) => {}
         }
@@ -159,7 +165,7 @@ impl RdmaTransport {
             .insert(slot, Inbound::Posted { sink, offer: None });
         match found {
             Some(Inbound::Announced { len }) => {
-                check_len(peer, key, sink, len)?;
+                LinkError::check_length(peer, key, sink.len(), len as usize)?;
                 self.offer(peer, key, fingerprint);
             }
             _ if matches!(self.peers[peer].route, Route::Rdma) => {
@@ -379,16 +385,6 @@ impl RdmaTransport {
         }
     }
 
-    fn check_peer(&self, peer: Rank, key: MessageKey) -> Result<(), LinkError> {
-        if peer == self.own {
-            return Err(misuse(peer, key, "a rank has no link to itself"));
-        }
-        if peer >= self.peers.len() {
-            return Err(misuse(peer, key, "the world has no such rank"));
-        }
-        Ok(())
-    }
-
     /// The length of a message, if a device can move it.
     fn length(&self, peer: Rank, key: MessageKey, len: usize) -> Result<u32, LinkError> {
         let most = match &self.device {
@@ -398,37 +394,10 @@ impl RdmaTransport {
         u32::try_from(len)
             .ok()
             .filter(|len| *len <= most)
-            .ok_or_else(|| misuse(peer, key, "it is longer than the device's longest message"))
+            .ok_or(LinkError::Misuse {
+                peer,
+                key,
+                detail: "it is longer than the device's longest message",
+            })
     }
-}
-
-const fn misuse(peer: Rank, key: MessageKey, detail: &'static str) -> LinkError {
-    LinkError::Misuse { peer, key, detail }
-}
-
-const fn not_begun(peer: Rank, key: MessageKey) -> LinkError {
-    misuse(peer, key, "its operation has not begun, or has ended")
-}
-
-const fn twice(peer: Rank, key: MessageKey) -> LinkError {
-    misuse(peer, key, "it was posted before")
-}
-
-/// Checks that a message has the length that its receive expects.
-pub(super) const fn check_len(
-    peer: Rank,
-    key: MessageKey,
-    sink: Sink,
-    got: u32,
-) -> Result<(), LinkError> {
-    let (expected, got) = (sink.len(), got as usize);
-    if got == expected {
-        return Ok(());
-    }
-    Err(LinkError::Length {
-        peer,
-        key,
-        expected,
-        got,
-    })
 }
