@@ -6,10 +6,12 @@
 
 use std::{
     io, mem,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr,
 };
+
+use crate::socket_name;
 
 /// The most datagrams, or trains of them, that one call sends or receives.
 pub const BATCH: usize = 8;
@@ -110,11 +112,11 @@ impl DatagramSocket {
         let half = libc::c_int::try_from(buffer / 2).unwrap_or(libc::c_int::MAX);
         set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, half)?;
         set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUF, half)?;
-        let (name, length) = to_name(address);
+        let (name, length) = socket_name::encode(address);
         // SAFETY: `name` holds an address of `length` bytes.
         let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const name).cast(), length) };
         check(bound)?;
-        let mut name = NO_NAME;
+        let mut name = socket_name::NONE;
         let mut length = NAME_LENGTH;
         // SAFETY: the kernel writes at most `length` bytes of `name`.
         let got =
@@ -179,13 +181,13 @@ impl DatagramSocket {
     /// If the first can't be sent: `WouldBlock` if the socket's buffer is full.
     pub fn send<'a>(&self, datagrams: impl IntoIterator<Item = Outgoing<'a>>) -> io::Result<usize> {
         let mut count = 0;
-        let mut names = [NO_NAME; BATCH];
+        let mut names = [socket_name::NONE; BATCH];
         let mut parts = [NO_PART; BATCH];
         let mut controls = [Control::EMPTY; BATCH];
         let mut headers = [EMPTY_HEADER; BATCH];
         for (at, datagram) in datagrams.into_iter().take(BATCH).enumerate() {
             count += 1;
-            let (name, name_length) = to_name(datagram.to);
+            let (name, name_length) = socket_name::encode(datagram.to);
             names[at] = name;
             parts[at] = libc::iovec {
                 iov_base: datagram.bytes.as_ptr().cast_mut().cast(),
@@ -254,11 +256,10 @@ const SLOT: usize = 1 << 16;
 
 impl Default for Arrivals {
     fn default() -> Self {
-        let nobody = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
         Self {
             bytes: vec![0; BATCH * SLOT].into(),
             found: [Found {
-                from: nobody.into(),
+                from: NOBODY,
                 length: 0,
                 segment: 0,
                 traffic_class: 0,
@@ -276,7 +277,7 @@ impl Arrivals {
     /// Only if the socket is broken; that nothing is there is none.
     pub fn receive(&mut self, socket: &DatagramSocket) -> io::Result<usize> {
         self.count = 0;
-        let mut names = [NO_NAME; BATCH];
+        let mut names = [socket_name::NONE; BATCH];
         let mut parts = [NO_PART; BATCH];
         let mut controls = [Control::EMPTY; BATCH];
         let mut headers = [EMPTY_HEADER; BATCH];
@@ -422,11 +423,6 @@ fn read_control(mut control: &[u8], mut each: impl FnMut(libc::c_int, libc::c_in
     }
 }
 
-const NO_NAME: libc::sockaddr_storage = {
-    // SAFETY: a socket address of zeros is valid: of no family.
-    unsafe { mem::zeroed() }
-};
-
 const NAME_LENGTH: libc::socklen_t = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
 
 const NO_PART: libc::iovec = libc::iovec {
@@ -439,52 +435,12 @@ const EMPTY_HEADER: libc::mmsghdr = {
     unsafe { mem::zeroed() }
 };
 
-fn to_name(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-    let mut name = NO_NAME;
-    match address {
-        SocketAddr::V4(address) => {
-            let v4 = libc::sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: address.port().to_be(),
-                sin_addr: libc::in_addr {
-                    s_addr: address.ip().to_bits().to_be(),
-                },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: the storage is as large and as aligned as any address.
-            unsafe { (&raw mut name).cast::<libc::sockaddr_in>().write(v4) };
-            (name, size_of::<libc::sockaddr_in>() as libc::socklen_t)
-        }
-        SocketAddr::V6(address) => {
-            let v6 = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: address.port().to_be(),
-                sin6_flowinfo: address.flowinfo(),
-                sin6_addr: libc::in6_addr {
-                    s6_addr: address.ip().octets(),
-                },
-                sin6_scope_id: address.scope_id(),
-            };
-            // SAFETY: the storage is as large and as aligned as any address.
-            unsafe { (&raw mut name).cast::<libc::sockaddr_in6>().write(v6) };
-            (name, size_of::<libc::sockaddr_in6>() as libc::socklen_t)
-        }
-    }
-}
+/// The sender of what has none.
+const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
-/// An address that the kernel has written, of IPv4 or IPv6.
+/// An address that the kernel has written; [`NOBODY`] where it has written none.
 fn from_name(name: &libc::sockaddr_storage) -> SocketAddr {
-    if libc::c_int::from(name.ss_family) == libc::AF_INET6 {
-        // SAFETY: the family says that it is one of IPv6, for which the storage has the size and alignment.
-        let v6 = unsafe { ptr::from_ref(name).cast::<libc::sockaddr_in6>().read() };
-        let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-        SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id).into()
-    } else {
-        // SAFETY: as above, of IPv4; an address of zeros is a valid one, too.
-        let v4 = unsafe { ptr::from_ref(name).cast::<libc::sockaddr_in>().read() };
-        let ip = Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr));
-        SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into()
-    }
+    socket_name::decode(name).unwrap_or(NOBODY)
 }
 
 fn set(

@@ -11,6 +11,7 @@ mod process;
 mod segment;
 mod shared;
 pub mod socket;
+pub mod socket_name;
 mod staging;
 
 pub use cpu::{cpu_count, spin_hint, take_short_turns, yield_now};

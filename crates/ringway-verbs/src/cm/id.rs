@@ -9,10 +9,9 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    address::{c_address, socket_address},
-    event::{EventChannel, IdToken},
-};
+use ringway_sys::socket_name;
+
+use super::event::{EventChannel, IdToken};
 use crate::{
     error::VerbsError,
     ffi,
@@ -114,14 +113,14 @@ impl CmId {
     pub fn local_address(&self) -> Option<SocketAddr> {
         // SAFETY: the identifier is alive, and its route a part of it.
         let storage = unsafe { (*self.raw.as_ptr()).route_addr.src_storage };
-        socket_address(&storage)
+        socket_name::decode(&storage)
     }
 
     /// The peer's address, once it is known.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         // SAFETY: as above.
         let storage = unsafe { (*self.raw.as_ptr()).route_addr.dst_storage };
-        socket_address(&storage)
+        socket_name::decode(&storage)
     }
 
     /// Has all packets of the connection carry this traffic class (DSCP in the upper six bits). Before resolving on the
@@ -156,7 +155,7 @@ impl CmId {
         to: SocketAddr,
         timeout: Duration,
     ) -> Result<(), VerbsError> {
-        let (mut from_c, mut to_c) = (c_address(from), c_address(to));
+        let ((mut from_c, _), (mut to_c, _)) = (socket_name::encode(from), socket_name::encode(to));
         let resolve = self.cm()?.rdma_resolve_addr;
         // SAFETY: the identifier is alive, and both addresses are whole.
         let code = unsafe {
@@ -186,7 +185,7 @@ impl CmId {
     /// # Errors
     /// If no device has the address, or the port is taken.
     pub fn listen(&self, at: SocketAddr, backlog: i32) -> Result<(), VerbsError> {
-        let mut at_c = c_address(at);
+        let (mut at_c, _) = socket_name::encode(at);
         let cm = self.cm()?;
         // SAFETY: the identifier is alive, and the address whole.
         let code = unsafe { (cm.rdma_bind_addr)(self.as_ptr(), (&raw mut at_c).cast()) };

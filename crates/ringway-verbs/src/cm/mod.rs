@@ -13,7 +13,6 @@
 //! | → `ConnectResponse`; `ready` the queue pair, `establish` | → `Established` |
 //! | `disconnect`, or → `Disconnected` | likewise |
 
-mod address;
 mod event;
 mod id;
 
