@@ -8,6 +8,7 @@ mod address;
 mod device;
 mod error;
 mod open;
+mod random;
 mod software;
 mod transport;
 mod verbs;

@@ -327,13 +327,9 @@ impl SoftwareDevice {
 
 const NAME: &str = "software";
 
-/// Bits that nobody can guess.
+/// For numbers and keys of this device.
 fn random() -> Result<u32, DeviceError> {
-    let mut bytes = [0; 4];
-    let flags = rustix::rand::GetRandomFlags::empty();
-    rustix::rand::getrandom(&mut bytes, flags)
-        .map_err(|error| system("getrandom", error.into()))?;
-    Ok(u32::from_ne_bytes(bytes))
+    super::random::random().map_err(|error| system("getrandom", error))
 }
 
 fn system(what: &'static str, error: io::Error) -> DeviceError {

@@ -27,6 +27,7 @@ use self::{
 use super::{
     Access, Address, Completion, Device, DeviceError, DeviceEvent, Done, Key, Limits, PostError,
     Psn, QueuePair, QueuePairOptions, ReceiveRequest, Region, SendRequest, Source, Work,
+    random::random,
 };
 
 /// How many completions are fetched at once.
@@ -160,10 +161,8 @@ impl Verbs {
     /// Not to be guessed, and another each time: devices use a queue pair's number again, and packets of the earlier
     /// connection must not fit.
     fn first_psn(&self) -> Result<Psn, DeviceError> {
-        let mut bytes = [0; 4];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| system(&self.name, "getrandom", errno.into()))?;
-        Ok(Psn::new(u32::from_ne_bytes(bytes)))
+        let bits = random().map_err(|error| system(&self.name, "getrandom", error))?;
+        Ok(Psn::new(bits))
     }
 
     /// The device can't be used any more. From a device that was removed the kernel gives an error for every event that
