@@ -1,14 +1,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 //! `ringway perf` over the device in software: both ends in one process and in two, and what goes wrong.
 
+#[path = "../../ringway/tests/common/port.rs"]
+mod port;
+
 use std::{
     io::{BufRead as _, BufReader},
-    net::TcpListener,
     process::{Child, Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
+use port::free_port;
 use serde_json::Value;
 
 fn perf(flags: &[&str]) -> Command {
@@ -173,15 +176,9 @@ fn what_is_wrong_with_the_flags_is_said_before_anything_is_measured() {
     }
 }
 
-/// A port that nobody listened at a moment ago.
-fn free_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
-}
-
 /// A server, and its port. What it is a server for are the first two flags.
 fn server(test: [&str; 2]) -> (Child, String) {
-    let port = free_port();
+    let port = free_port().to_string();
     let mut command = perf(&[test[0], test[1], "-d", "software", "-p", &port]);
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     (child, port)
@@ -241,7 +238,7 @@ fn both_sides_say_that_they_were_started_for_different_tests() {
 
 #[test]
 fn a_client_says_where_no_server_is() {
-    let port = free_port();
+    let port = free_port().to_string();
     let (output, errors) = run(&["write", "bw", "127.0.0.1", "-d", "software", "-p", &port]);
     assert!(!output.status.success());
     assert!(
