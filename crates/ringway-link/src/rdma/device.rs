@@ -149,7 +149,7 @@ pub enum DeviceEvent {
     Fatal,
     /// The port's addresses have changed: queue pairs go on, but an [`Address`] taken before may be of no use.
     AddressChange,
-    /// The port's link is down: requests are retried for as long as their queue pair's options say.
+    /// The port's link, or its interface, is down: requests are retried for as long as their queue pair's options say.
     PortDown,
     /// The port's link is there again.
     PortUp,
@@ -206,7 +206,8 @@ pub trait Device: Send {
     /// Ends a queue pair. No completion of its requests comes any more, not even of those that are done.
     fn destroy(&mut self, queue_pair: QueuePair);
 
-    /// Puts a request into the send queue. It may wait there for the next [`Device::poll`] or [`Device::arm`].
+    /// Puts a request into the send queue. It may wait there for the next [`Device::poll`], [`Device::arm`] or
+    /// [`Device::flush`].
     ///
     /// A request keeps its place in the queue until its completion is polled; an unsignaled one, which has none, until
     /// that of a later signaled one is. So at least one in every send depth has to be signaled, or the queue stays full.
@@ -239,6 +240,11 @@ pub trait Device: Send {
         now: Instant,
         completions: &mut Vec<Completion>,
     ) -> Result<bool, DeviceError>;
+
+    /// Sends what is posted and acknowledges what has come, as far as that goes without blocking; completions stay for the
+    /// next [`Device::poll`]. For who leaves the device alone for a while: whoever sleeps on [`Device::fd`] meanwhile is
+    /// neither woken nor forgotten.
+    fn flush(&mut self);
 
     /// What else has happened.
     fn poll_event(&mut self) -> Option<DeviceEvent>;

@@ -37,6 +37,7 @@ fn run(ip: IpAddr, lost: u64) {
         lost,
         repeated: 10,
         late: 10,
+        ..Faults::NONE
     };
     let relay = Relay::start([ends[0].address(), ends[1].address()], faults);
     for (end, peer) in ends.iter_mut().zip(&relay.addresses) {

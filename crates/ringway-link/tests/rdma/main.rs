@@ -6,10 +6,12 @@
 )]
 
 mod allocations;
+mod breakable;
 mod end;
 mod hostile;
 mod lossy;
 mod operations;
+mod ports;
 mod processes;
 mod relay;
 mod transport;

@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    net::{SocketAddr, UdpSocket},
+    net::{IpAddr, SocketAddr, UdpSocket},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -23,6 +23,17 @@ pub(crate) struct Faults {
     pub(crate) lost: u64,
     pub(crate) repeated: u64,
     pub(crate) late: u64,
+    /// Longer ones are lost, in bytes of UDP payload: a path with a smaller MTU.
+    pub(crate) longest: usize,
+}
+
+impl Faults {
+    pub(crate) const NONE: Self = Self {
+        lost: 0,
+        repeated: 0,
+        late: 0,
+        longest: usize::MAX,
+    };
 }
 
 pub(crate) struct Relay {
@@ -32,40 +43,53 @@ pub(crate) struct Relay {
     pub(crate) addresses: [Address; 2],
 }
 
-impl Relay {
-    pub(crate) fn start(ends: [Address; 2], faults: Faults) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let places = ends.map(|end| SocketAddr::new(end.ip, end.software.unwrap().port));
-        // A socket towards each side.
-        let sockets = ends.map(|end| {
-            let socket = UdpSocket::bind(SocketAddr::new(end.ip, 0)).unwrap();
+/// A relay's sockets, before it runs: one towards each side.
+pub(crate) struct Sockets([Arc<UdpSocket>; 2]);
+
+impl Sockets {
+    pub(crate) fn open(ip: IpAddr) -> Self {
+        Self([0, 1].map(|_| {
+            let socket = UdpSocket::bind(SocketAddr::new(ip, 0)).unwrap();
             socket
                 .set_read_timeout(Some(Duration::from_millis(20)))
                 .unwrap();
             Arc::new(socket)
-        });
+        }))
+    }
+
+    /// What a side is told as the address of the other one.
+    pub(crate) fn seen_by(&self, side: usize, mut end: Address) -> Address {
+        let port = self.0[side].local_addr().unwrap().port();
+        if let Some(software) = &mut end.software {
+            software.port = port;
+            // The relay's sockets are ordinary ones, with little room.
+            software.window = software.window.min(16);
+        }
+        end
+    }
+
+    /// Relays between the two sides.
+    pub(crate) fn start(&self, ends: [Address; 2], faults: Faults) -> Relay {
+        let stop = Arc::new(AtomicBool::new(false));
+        let places = ends.map(|end| SocketAddr::new(end.ip, end.software.unwrap().port));
         let threads = (0..2)
             .map(|side| {
-                let (from, to) = (sockets[side].clone(), sockets[1 - side].clone());
+                let (from, to) = (self.0[side].clone(), self.0[1 - side].clone());
                 let (stop, peer) = (stop.clone(), places[1 - side]);
                 thread::spawn(move || carry(&stop, &from, &to, peer, faults, side as u64))
             })
             .collect();
-        let addresses = [0, 1].map(|side: usize| {
-            let mut address = ends[1 - side];
-            let port = sockets[side].local_addr().unwrap().port();
-            if let Some(software) = &mut address.software {
-                software.port = port;
-                // The relay's sockets are ordinary ones, with little room.
-                software.window = software.window.min(16);
-            }
-            address
-        });
-        Self {
+        Relay {
             stop,
             threads,
-            addresses,
+            addresses: [0, 1].map(|side: usize| self.seen_by(side, ends[1 - side])),
         }
+    }
+}
+
+impl Relay {
+    pub(crate) fn start(ends: [Address; 2], faults: Faults) -> Self {
+        Sockets::open(ends[0].ip).start(ends, faults)
     }
 
     /// Ends the relay. Returns how many packets it has lost.
@@ -115,7 +139,7 @@ fn carry(
         let (covered, crc) = packet.split_at_mut(length - 4);
         let flow = Flow::between(own_to, peer).unwrap();
         crc.copy_from_slice(&icrc(&flow, covered).to_le_bytes());
-        if chance(faults.lost) {
+        if length > faults.longest || chance(faults.lost) {
             lost += 1;
             continue;
         }

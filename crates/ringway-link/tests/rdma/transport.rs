@@ -3,7 +3,6 @@
 
 use std::{
     net::Ipv4Addr,
-    os::fd::BorrowedFd,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,120 +13,17 @@ use std::{
 use ringway_link::{
     Bind, Event, Identity, InterfaceFilter, JobId, LinkError, Listener, MessageKey, PeerAddress,
     Sink, Transport,
-    rdma::{
-        Access, Address, Completion, Device, DeviceError, DeviceEvent, Failure, Limits, QueuePair,
-        QueuePairOptions, RdmaSettings, RdmaTransport, ReceiveRequest, Region, SendRequest,
-        SoftwareDevice, SoftwareOptions, Status,
-    },
+    rdma::{RdmaSettings, RdmaTransport, SoftwareDevice, SoftwareOptions},
     tcp::{TcpSettings, TcpTransport},
 };
-use ringway_sys::{Memory, Staging};
+use ringway_sys::Staging;
 
-use crate::{allocations, end::LIMIT};
-
-/// A device that can be made to fail.
-struct Breakable {
-    device: SoftwareDevice,
-    last: QueuePair,
-    /// It tells peers a port where nobody listens.
-    is_unreachable: bool,
-    /// The last queue pair fails at the next poll.
-    fails: Arc<AtomicBool>,
-}
-
-impl Device for Breakable {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
-
-    fn limits(&self) -> Limits {
-        self.device.limits()
-    }
-
-    fn register(&mut self, memory: Memory, access: Access) -> Result<Region, DeviceError> {
-        self.device.register(memory, access)
-    }
-
-    fn deregister(&mut self, region: &Region) -> Result<(), DeviceError> {
-        self.device.deregister(region)
-    }
-
-    fn create(&mut self, options: &QueuePairOptions) -> Result<QueuePair, DeviceError> {
-        self.last = self.device.create(options)?;
-        Ok(self.last)
-    }
-
-    fn address(&self, queue_pair: QueuePair) -> Result<Address, DeviceError> {
-        let mut address = self.device.address(queue_pair)?;
-        if let Some(software) = address.software.as_mut().filter(|_| self.is_unreachable) {
-            software.port = 9;
-        }
-        Ok(address)
-    }
-
-    fn connect(&mut self, queue_pair: QueuePair, peer: &Address) -> Result<(), DeviceError> {
-        self.device.connect(queue_pair, peer)
-    }
-
-    fn destroy(&mut self, queue_pair: QueuePair) {
-        self.device.destroy(queue_pair);
-    }
-
-    fn post_send(
-        &mut self,
-        queue_pair: QueuePair,
-        request: &SendRequest<'_>,
-    ) -> Result<(), DeviceError> {
-        self.device.post_send(queue_pair, request)
-    }
-
-    fn post_receive(
-        &mut self,
-        queue_pair: QueuePair,
-        request: ReceiveRequest,
-    ) -> Result<(), DeviceError> {
-        self.device.post_receive(queue_pair, request)
-    }
-
-    fn poll(
-        &mut self,
-        now: Instant,
-        completions: &mut Vec<Completion>,
-    ) -> Result<bool, DeviceError> {
-        let moved = self.device.poll(now, completions)?;
-        if self.fails.swap(false, Ordering::Relaxed) {
-            completions.push(Completion {
-                queue_pair: self.last,
-                id: 0,
-                result: Err(Failure {
-                    status: Status::RetriesExceeded,
-                    vendor: 0x81,
-                }),
-            });
-        }
-        Ok(moved)
-    }
-
-    fn poll_event(&mut self) -> Option<DeviceEvent> {
-        self.device.poll_event()
-    }
-
-    fn arm(&mut self) -> bool {
-        self.device.arm()
-    }
-
-    fn disarm(&mut self) {
-        self.device.disarm();
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.device.fd()
-    }
-
-    fn counters(&self, tell: &mut dyn FnMut(&str, u64)) {
-        self.device.counters(tell);
-    }
-}
+use crate::{
+    allocations,
+    breakable::{Breakable, Way},
+    end::LIMIT,
+    relay::Faults,
+};
 
 struct Pair {
     ranks: [RdmaTransport; 2],
@@ -136,8 +32,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Two ranks, of which the second may be one that its peer can't reach.
-    fn new(is_unreachable: bool) -> Self {
+    /// Two ranks, of which the first reaches the second in this way.
+    fn new(way: Way) -> Self {
         let fails = Arc::new(AtomicBool::new(false));
         let ranks = listeners().map(|(listener, addresses)| {
             let rank = listener.rank();
@@ -147,21 +43,15 @@ impl Pair {
                 ip: Ipv4Addr::LOCALHOST.into(),
                 roce_port: false,
             };
-            let device = Breakable {
-                device: SoftwareDevice::open(&options).unwrap(),
-                last: QueuePair(0),
-                is_unreachable: is_unreachable && rank == 1,
-                fails: if rank == 0 {
-                    fails.clone()
-                } else {
-                    Arc::default()
-                },
+            let device = SoftwareDevice::open(&options).unwrap();
+            let device = match rank {
+                0 => Breakable::new(device, Way::Straight, fails.clone()),
+                _ => Breakable::new(device, way, Arc::default()),
             };
             let settings = RdmaSettings {
-                proof_timeout: if is_unreachable {
-                    Duration::from_millis(300)
-                } else {
-                    LIMIT
+                proof_timeout: match way {
+                    Way::Straight => LIMIT,
+                    _ => Duration::from_millis(300),
                 },
                 ..RdmaSettings::default()
             };
@@ -255,7 +145,7 @@ fn same(a: &Staging, b: &Staging) -> bool {
 
 #[test]
 fn peers_that_reach_each_other_use_rdma() {
-    let mut pair = Pair::new(false);
+    let mut pair = Pair::new(Way::Straight);
     let (out, into) = buffers();
     pair.round(0, &out, &into);
     assert!(pair.ranks[0].reaches(1) && pair.ranks[1].reaches(0));
@@ -264,11 +154,34 @@ fn peers_that_reach_each_other_use_rdma() {
 
 #[test]
 fn peers_that_do_not_use_tcp_both() {
-    let mut pair = Pair::new(true);
+    let mut pair = Pair::new(Way::Nowhere);
     let (out, into) = buffers();
     pair.round(0, &out, &into);
     assert!(!pair.ranks[0].reaches(1) && !pair.ranks[1].reaches(0));
     assert!(into.iter().all(|into| same(into, &out)));
+}
+
+/// Small packets pass, those of the agreed MTU do not.
+#[test]
+fn a_path_that_swallows_full_packets_proves_nothing() {
+    let longest = |longest| {
+        Way::Relayed(Faults {
+            longest,
+            ..Faults::NONE
+        })
+    };
+    // An RDMA WRITE Only with immediate data of 4,096 bytes, its headers of 12, 16 and 4, and the CRC.
+    let full = 4096 + 12 + 16 + 4 + 4;
+    let (out, into) = buffers();
+    for (longest, reaches) in [(longest(full), true), (longest(full - 1), false)] {
+        let mut pair = Pair::new(longest);
+        pair.round(0, &out, &into);
+        assert_eq!(
+            [0, 1].map(|own| pair.ranks[own].reaches(1 - own)),
+            [reaches; 2]
+        );
+        assert!(into.iter().all(|into| same(into, &out)));
+    }
 }
 
 /// Its settings are others: it answers no offer.
@@ -311,7 +224,7 @@ fn a_peer_that_knows_only_tcp_is_reached_over_tcp() {
 
 #[test]
 fn a_queue_pair_that_fails_loses_the_peer_and_says_why() {
-    let mut pair = Pair::new(false);
+    let mut pair = Pair::new(Way::Straight);
     let (out, into) = buffers();
     pair.round(0, &out, &into);
     pair.fails.store(true, Ordering::Relaxed);
@@ -328,7 +241,7 @@ fn a_queue_pair_that_fails_loses_the_peer_and_says_why() {
 
 #[test]
 fn once_it_runs_it_takes_no_memory_from_the_system() {
-    let mut pair = Pair::new(false);
+    let mut pair = Pair::new(Way::Straight);
     let (out, into) = buffers();
     // So many ended operations are remembered, in a table that grows until then.
     let warm = 5000;

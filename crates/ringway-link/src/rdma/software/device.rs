@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::SocketAddr,
     num::NonZeroU32,
     os::fd::{AsFd, BorrowedFd},
     time::Instant,
@@ -18,7 +17,7 @@ use ringway_roce::{
 use ringway_sys::{Interest, Memory, datagram::DatagramSocket};
 
 use super::{
-    BUFFER, NAME, PACKET_IN_BUFFER, Port, Registered, SoftwareDevice, WINDOW, misuse,
+    BUFFER, BURST, NAME, PACKET_IN_BUFFER, Port, Registered, SoftwareDevice, WINDOW, misuse,
     no_queue_pair, random, system,
 };
 use crate::rdma::{
@@ -89,7 +88,7 @@ impl Device for SoftwareDevice {
         let count = self.ports.iter().flatten().count() as u32;
         self.limit("queue pairs", count + 1, limits.queue_pairs)?;
 
-        let any = SocketAddr::new(self.ip, 0);
+        let any = self.interface.socket_address(self.ip, 0);
         let socket = DatagramSocket::bind(any, options.traffic_class, BUFFER)
             .map_err(|error| system("binding a UDP socket", error))?;
         let buffer = socket
@@ -162,7 +161,8 @@ impl Device for SoftwareDevice {
         let port = self.known_port(queue_pair)?;
         let (own, options) = (port.own, port.options);
         let terms = own.agree(peer)?;
-        let to = SocketAddr::new(peer.ip, peer.software.map_or(ROCE_PORT, |it| it.port));
+        let to = peer.software.map_or(ROCE_PORT, |it| it.port);
+        let to = self.interface.socket_address(peer.ip, to);
         let Some(flow) = Flow::between(port.socket.local(), to) else {
             return Err(misuse("the two addresses are of different families"));
         };
@@ -202,7 +202,7 @@ impl Device for SoftwareDevice {
 
     fn destroy(&mut self, queue_pair: QueuePair) {
         // The peer shall hear of all that came: a NIC has acknowledged it by now.
-        self.transmit(Instant::now());
+        self.transmit(Instant::now(), usize::MAX);
         let port = self
             .ports
             .get_mut(queue_pair.0 as usize)
@@ -251,7 +251,7 @@ impl Device for SoftwareDevice {
             moved |= self.receive(now)?;
             self.endpoint.handle_timeout(now);
         }
-        moved |= self.transmit(now);
+        moved |= self.transmit(now, BURST);
         moved |= self.receive(now)?;
         let before = completions.len();
         while let Some((handle, completion)) = self.endpoint.poll_completion() {
@@ -266,9 +266,17 @@ impl Device for SoftwareDevice {
         }
         // With completions the caller likely has something to send, with which the acknowledgements can go.
         if completions.len() == before {
-            moved |= self.transmit(now);
+            moved |= self.transmit(now, BURST);
         }
         Ok(moved)
+    }
+
+    fn flush(&mut self) {
+        let now = Instant::now();
+        self.transmit(now, usize::MAX);
+        if self.armed {
+            self.watch(now);
+        }
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
@@ -280,35 +288,17 @@ impl Device for SoftwareDevice {
 
     fn arm(&mut self) -> bool {
         let now = Instant::now();
-        self.transmit(now);
+        self.transmit(now, usize::MAX);
         if self.endpoint.has_news() || self.event.is_some() {
             return false;
         }
-        self.set_timer(now);
-        if let Some(handle) = self.blocked
-            && let Some(port) = self.port(handle)
-        {
-            let token = u64::from(handle.0);
-            let watched = self
-                .epoll
-                .modify(&port.socket, token, Interest::ReadWrite)
-                .is_ok();
-            self.watched = watched.then_some(handle);
-            return watched;
-        }
-        true
+        self.armed = true;
+        self.watch(now)
     }
 
     fn disarm(&mut self) {
-        // Not who is blocked now: others may have polled since.
-        if let Some(handle) = self.watched.take()
-            && let Some(port) = self.port(handle)
-        {
-            let token = u64::from(handle.0);
-            if let Err(error) = self.epoll.modify(&port.socket, token, Interest::Read) {
-                tracing::warn!(%error, "a socket of an RDMA device can't be watched");
-            }
-        }
+        self.armed = false;
+        self.unwatch();
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

@@ -20,7 +20,7 @@ mod region;
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
@@ -35,6 +35,7 @@ use ringway_sys::{
 };
 
 use super::{Address, DeviceError, DeviceEvent, QueuePair, QueuePairOptions};
+use crate::Damper;
 use outbox::Outbox;
 use path::Interface;
 use region::Registered;
@@ -56,6 +57,13 @@ const BUFFER: usize = WINDOW as usize * PACKET_IN_BUFFER;
 
 /// What a packet of the largest MTU takes in a socket buffer when it comes alone: two pages of a slab, and its header.
 const PACKET_IN_BUFFER: usize = 9 << 10;
+
+/// How many packets a poll sends before it reads what has come: peers shall not wait for their acknowledgements until all
+/// that is posted has gone.
+const BURST: usize = 128;
+
+/// How long a look at the interface's state holds.
+const PORT_LOOK: Duration = Duration::from_millis(100);
 
 /// The token of the timer, and of the socket at port 4791; other tokens are queue pairs.
 const TIMER: u64 = u64::MAX;
@@ -81,10 +89,17 @@ pub struct SoftwareDevice {
     outbox: Outbox,
     /// The queue pair whose socket is full.
     blocked: Option<Handle>,
+    /// Whether somebody sleeps on the epoll set.
+    armed: bool,
     /// Whose socket is watched for room while the device is armed.
     watched: Option<Handle>,
     arrivals: Arrivals,
+    /// Whether NIC and kernel can cut trains for this interface.
+    cuts_trains: bool,
     port_is_down: bool,
+    /// When to look again whether it is.
+    next_port_look: Option<Instant>,
+    cannot_send: Damper,
     event: Option<DeviceEvent>,
     counts: Counts,
 }
@@ -124,7 +139,7 @@ impl SoftwareDevice {
         let mut roce = None;
         if options.roce_port {
             let class = QueuePairOptions::default().traffic_class;
-            let address = SocketAddr::new(ip, ROCE_PORT);
+            let address = interface.socket_address(ip, ROCE_PORT);
             let socket = DatagramSocket::bind(address, class, BUFFER)
                 .map_err(|error| system("binding UDP port 4791", error))?;
             epoll
@@ -146,39 +161,44 @@ impl SoftwareDevice {
             look_around: false,
             outbox: Outbox::default(),
             blocked: None,
+            armed: false,
             watched: None,
             arrivals: Arrivals::default(),
+            cuts_trains: true,
             port_is_down: false,
+            next_port_look: None,
+            cannot_send: Damper::default(),
             event: None,
             counts: Counts::default(),
         })
     }
 
-    /// Sends what there is to send, as far as sockets take it. Returns whether anything went.
-    fn transmit(&mut self, now: Instant) -> bool {
-        let mut moved = false;
-        loop {
+    /// Sends what there is to send, up to about `most` packets and as far as sockets take it. Returns whether anything went.
+    fn transmit(&mut self, now: Instant, most: usize) -> bool {
+        let mut packets = 0;
+        while packets < most {
             let departure = match self.outbox.room() {
                 Some(room) => self.endpoint.poll_transmit(now, room),
                 None => {
-                    if !self.flush() {
-                        return moved;
+                    if !self.send_outbox(now) {
+                        return packets > 0;
                     }
                     continue;
                 }
             };
             let Some(departure) = departure else {
-                self.flush();
-                return moved;
+                break;
             };
-            moved = true;
+            packets += 1;
             let trains = self.port(departure.handle).is_some_and(|port| port.trains);
-            self.outbox.push(&departure, trains);
+            self.outbox.push(&departure, trains && self.cuts_trains);
         }
+        self.send_outbox(now);
+        packets > 0
     }
 
     /// Sends the outbox. False if a socket is full and something is left.
-    fn flush(&mut self) -> bool {
+    fn send_outbox(&mut self, now: Instant) -> bool {
         let class = Class::Notification.traffic_class();
         self.blocked = None;
         while let Some(handle) = self.outbox.next() {
@@ -190,41 +210,55 @@ impl SoftwareDevice {
                 Ok(packets) => {
                     self.counts.sends += 1;
                     self.counts.datagrams += packets as u64;
-                    self.port_is(true);
+                    if self.port_is_down {
+                        self.look_at_port(now);
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.blocked = Some(handle);
                     return false;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => self.cannot_send(handle, &error),
+                Err(error) => self.not_sent(now, &error),
             }
         }
         true
     }
 
     /// What can't be sent is lost, as if the network had lost it: the queue pair tries again, until it gives up.
-    fn cannot_send(&mut self, handle: Handle, error: &io::Error) {
+    fn not_sent(&mut self, now: Instant, error: &io::Error) {
         self.counts.lost += 1;
-        self.outbox.lose();
-        if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) {
-            // The NIC can't cut trains (udp(7), UDP_SEGMENT): no checksums in hardware.
-            if let Some(Some(port)) = self.ports.get_mut(handle.0 as usize) {
-                port.trains = false;
-            }
-        } else if matches!(
+        let to = self.outbox.lose();
+        if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) && self.cuts_trains {
+            // The NIC can't cut trains (udp(7), UDP_SEGMENT): no checksums in hardware. It is the same for all queue pairs.
+            self.cuts_trains = false;
+            return;
+        }
+        if matches!(
             error.kind(),
             io::ErrorKind::NetworkDown
                 | io::ErrorKind::NetworkUnreachable
                 | io::ErrorKind::HostUnreachable
         ) {
-            self.port_is(false);
-        } else {
-            tracing::warn!(%error, interface = self.interface.name, "RoCE packets can't be sent");
+            // It may be one peer that can't be reached, which says nothing of the port.
+            self.look_at_port(now);
+            if self.port_is_down {
+                return;
+            }
         }
+        let interface = &self.interface.name;
+        self.cannot_send.warn(now, |more| {
+            tracing::warn!(%error, to = ?to, interface, "RoCE packets can't be sent{more}");
+        });
     }
 
-    fn port_is(&mut self, up: bool) {
+    /// Looks whether the interface is up and still has the address; a change is an event.
+    fn look_at_port(&mut self, now: Instant) {
+        if self.next_port_look.is_some_and(|next| now < next) {
+            return;
+        }
+        self.next_port_look = Some(now + PORT_LOOK);
+        let up = Interface::of(self.ip).is_ok();
         if up == self.port_is_down {
             self.port_is_down = !up;
             self.event = Some(if up {
@@ -297,6 +331,38 @@ impl SoftwareDevice {
 
     fn known_port(&self, queue_pair: QueuePair) -> Result<&Port, DeviceError> {
         self.port(Handle(queue_pair.0)).ok_or_else(no_queue_pair)
+    }
+
+    /// Has the epoll set wake who sleeps on it at the next deadline, and when a socket that is full has room. False if that
+    /// can't be watched.
+    fn watch(&mut self, now: Instant) -> bool {
+        self.set_timer(now);
+        let Some(handle) = self.blocked.filter(|handle| self.watched != Some(*handle)) else {
+            return true;
+        };
+        self.unwatch();
+        let Some(port) = self.port(handle) else {
+            return true;
+        };
+        let token = u64::from(handle.0);
+        let watched = self
+            .epoll
+            .modify(&port.socket, token, Interest::ReadWrite)
+            .is_ok();
+        self.watched = watched.then_some(handle);
+        watched
+    }
+
+    fn unwatch(&mut self) {
+        // Not who is blocked now: others may have polled since.
+        if let Some(handle) = self.watched.take()
+            && let Some(port) = self.port(handle)
+        {
+            let token = u64::from(handle.0);
+            if let Err(error) = self.epoll.modify(&port.socket, token, Interest::Read) {
+                tracing::warn!(%error, "a socket of an RDMA device can't be watched");
+            }
+        }
     }
 
     /// Sets the timer to the endpoint's next deadline.

@@ -137,9 +137,11 @@ impl Outbox {
         Ok(packets)
     }
 
-    /// Forgets the next train, as if the network had lost it.
-    pub(super) fn lose(&mut self) {
+    /// Forgets the next train, as if the network had lost it; returns where it was to go.
+    pub(super) fn lose(&mut self) -> Option<SocketAddr> {
+        let train = self.trains[..self.count].get(self.sent).copied().flatten();
         self.skip(1);
+        train.map(|train| train.to)
     }
 
     /// Forgets all trains.

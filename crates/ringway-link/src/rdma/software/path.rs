@@ -1,6 +1,10 @@
 //! What the interface with an address can carry.
 
-use std::{fs, io, net::IpAddr, path::Path};
+use std::{
+    fs, io,
+    net::{IpAddr, SocketAddr, SocketAddrV6},
+    path::Path,
+};
 
 use ringway_roce::{rc::Mtu, wire::MAX_OVERHEAD};
 use ringway_sys::interface_addresses;
@@ -9,6 +13,8 @@ use ringway_sys::interface_addresses;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Interface {
     pub(super) name: String,
+    /// Its number, without which a link-local address says nothing.
+    index: u32,
     /// The most payload of a RoCE packet that goes into its frames.
     pub(super) mtu: Mtu,
     /// In bytes per second; None if it has none, as loopback and virtual ones.
@@ -29,9 +35,20 @@ impl Interface {
         let (mtu, rate) = read(Path::new("/sys/class/net"), &found.name);
         Ok(Self {
             name: found.name,
+            index: found.index,
             mtu: mtu.map_or(Mtu::M1024, |frame| fitting(frame, ip)),
             rate,
         })
+    }
+
+    /// A socket address at this interface, of this host or of a peer that is reached by it.
+    pub(super) fn socket_address(&self, ip: IpAddr, port: u16) -> SocketAddr {
+        match ip {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+                SocketAddrV6::new(ip, port, 0, self.index).into()
+            }
+            ip => SocketAddr::new(ip, port),
+        }
     }
 }
 

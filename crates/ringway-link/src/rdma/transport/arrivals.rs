@@ -6,7 +6,7 @@ use ringway_sys::Memory;
 use super::{
     RdmaTransport,
     frame::{Frame, HEADER, Tag},
-    link::Link,
+    link::{GREETING, Link},
     peer::{Held, Inbound, Outbound, Place, Route},
 };
 use crate::{
@@ -35,7 +35,7 @@ impl RdmaTransport {
         };
         let id = completion.id;
         match (done, channel) {
-            (Done::Send, _) | (Done::Write, 1..) => {
+            (Done::Send | Done::Write, _) => {
                 if let Some(key) = link.ended(channel, id, &mut self.pool) {
                     if let Some((op, _)) = self.ops.begun(&key) {
                         op.outbound.remove(&Slot::new(peer, &key));
@@ -43,7 +43,13 @@ impl RdmaTransport {
                     self.events.push(Event::Sent { peer, key });
                 }
             }
-            (Done::Receive { length: 0, .. }, _) => {
+            (
+                Done::ReceiveWrite {
+                    immediate: GREETING,
+                    ..
+                },
+                _,
+            ) => {
                 let done = link.greeted(&mut **device, channel, id);
                 return self.checked(peer, done);
             }

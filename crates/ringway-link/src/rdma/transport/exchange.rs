@@ -11,22 +11,27 @@
 //! | 10..12 | frames that may wait |
 //! | 12..14 | long messages that may arrive unseen, for each data channel |
 //! | 14..16 | zeros |
-//! | 16.. | addresses of the queue pairs; or the reason, UTF-8 |
+//! | 16..20 | key of the memory that greetings are written to |
+//! | 20..28 | its address |
+//! | 28.. | addresses of the queue pairs; or the reason, UTF-8 |
 
 use super::MAX_CHANNELS;
 use crate::{
     MessageKey,
-    rdma::Address,
+    rdma::{Address, Key, Remote},
     session::codec::{Reader, Truncated},
 };
 
 /// The group of the notes, which no communicator has: those count from 0, and point-to-point messages have the top bit set.
 pub(super) const GROUP: u64 = u64::MAX >> 1;
 
-/// The bytes of a note.
-pub(super) const NOTE: usize = 16 + MAX_CHANNELS * Address::LEN;
+/// The bytes of a note before the addresses or the reason.
+const HEAD: usize = 28;
 
-const VERSION: u8 = 1;
+/// The bytes of a note.
+pub(super) const NOTE: usize = HEAD + MAX_CHANNELS * Address::LEN;
+
+const VERSION: u8 = 2;
 
 /// Which note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +76,8 @@ pub(super) struct Terms {
     pub(super) frames: u16,
     /// How many long messages may have arrived on a data channel without having been looked at.
     pub(super) data: u16,
+    /// Where greetings are written to, each of one full packet.
+    pub(super) greetings: Remote,
     /// The queue pairs: the one for frames, then those for data.
     pub(super) addresses: Vec<Address>,
 }
@@ -93,14 +100,16 @@ pub(super) fn encode(note: &Note) -> [u8; NOTE] {
             bytes[8..10].copy_from_slice(&terms.eager.to_le_bytes());
             bytes[10..12].copy_from_slice(&terms.frames.to_le_bytes());
             bytes[12..14].copy_from_slice(&terms.data.to_le_bytes());
-            for (into, address) in bytes[16..].chunks_exact_mut(Address::LEN).zip(addresses) {
+            bytes[16..20].copy_from_slice(&terms.greetings.key.0.to_le_bytes());
+            bytes[20..28].copy_from_slice(&terms.greetings.address.to_le_bytes());
+            for (into, address) in bytes[HEAD..].chunks_exact_mut(Address::LEN).zip(addresses) {
                 into.copy_from_slice(&address.encode());
             }
         }
         Err(reason) => {
-            let end = reason.floor_char_boundary(NOTE - 16);
+            let end = reason.floor_char_boundary(NOTE - HEAD);
             bytes[3] = u8::try_from(end).unwrap_or(u8::MAX);
-            bytes[16..16 + end].copy_from_slice(&reason.as_bytes()[..end]);
+            bytes[HEAD..HEAD + end].copy_from_slice(&reason.as_bytes()[..end]);
         }
     }
     bytes
@@ -123,7 +132,7 @@ pub(super) fn decode(bytes: &[u8; NOTE], stage: Stage) -> Result<Note, String> {
     let count = usize::from(reader.u8().map_err(short)?);
     let length = usize::from(reader.u8().map_err(short)?);
     if yes != 1 {
-        let reason = bytes[16..].get(..length).unwrap_or_default();
+        let reason = bytes[HEAD..].get(..length).unwrap_or_default();
         return Ok(Err(String::from_utf8_lossy(reason).into_owned()));
     }
     if stage != Stage::Offer {
@@ -132,10 +141,14 @@ pub(super) fn decode(bytes: &[u8; NOTE], stage: Stage) -> Result<Note, String> {
     let eager_limit = reader.u32().map_err(short)?;
     let [eager, frames, data] = [(); 3].map(|()| reader.u16());
     reader.u16().map_err(short)?;
+    let greetings = Remote {
+        key: Key(reader.u32().map_err(short)?),
+        address: reader.u64().map_err(short)?,
+    };
     if !(2..=MAX_CHANNELS).contains(&count) {
         return Err(format!("an offer of {count} queue pairs"));
     }
-    let addresses = bytes[16..]
+    let addresses = bytes[HEAD..]
         .chunks_exact(Address::LEN)
         .take(count)
         .map(Address::parse)
@@ -146,6 +159,7 @@ pub(super) fn decode(bytes: &[u8; NOTE], stage: Stage) -> Result<Note, String> {
         eager: eager.map_err(short)?,
         frames: frames.map_err(short)?,
         data: data.map_err(short)?,
+        greetings,
         addresses,
     })))
 }
@@ -170,6 +184,10 @@ mod tests {
             eager: 32,
             frames: 16,
             data: 64,
+            greetings: Remote {
+                key: Key(9),
+                address: 1 << 40,
+            },
             addresses: vec![address(7), address(8)],
         }
     }
@@ -192,7 +210,7 @@ mod tests {
         let Ok(Err(reason)) = decode(&bytes, Stage::Offer) else {
             panic!("no reason");
         };
-        assert_eq!(reason, "ä".repeat((NOTE - 16) / 2));
+        assert_eq!(reason, "ä".repeat((NOTE - HEAD) / 2));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     MessageKey,
     rdma::{
-        Device, DeviceError, QueuePair, QueuePairOptions, ReceiveRequest, Remote, SendRequest,
+        Device, DeviceError, Mtu, QueuePair, QueuePairOptions, ReceiveRequest, Remote, SendRequest,
         Source, Work,
     },
 };
@@ -41,6 +41,9 @@ const INLINE: usize = 256;
 /// The credit for frames that only those may use that give credit back.
 const RESERVE: u16 = 1;
 
+/// The immediate data of greetings, which is no offer's number.
+pub(super) const GREETING: u32 = u32::MAX;
+
 /// The number of requests that are no flight.
 const NO_FLIGHT: u64 = u64::MAX;
 
@@ -56,6 +59,8 @@ struct Channel {
     under_way: u32,
     /// The peer was heard on it.
     heard: bool,
+    /// The most payload of a packet.
+    mtu: Mtu,
 }
 
 /// A long message that the peer has a place for.
@@ -91,9 +96,13 @@ pub(super) struct Offered {
 #[derive(Debug)]
 pub(super) struct Link {
     channels: Vec<Channel>,
-    /// Receive slots, then send slots.
+    /// Receive slots, then send slots, then a packet's room for greetings.
     slots: Option<Buffer>,
     slot_bytes: usize,
+    /// Where the greetings' room begins in the slots' buffer.
+    greetings_at: usize,
+    /// The peer's.
+    peer_greetings: Remote,
     eager_slots: u16,
     send_slots: Vec<u16>,
     inline: usize,
@@ -145,12 +154,17 @@ impl Link {
     ) -> Result<Self, Fault> {
         let slot_bytes = HEADER + settings.eager_limit;
         let receives = settings.eager_messages + FRAMES;
-        let slots = pool.take(device, usize::from(receives + SEND_SLOTS) * slot_bytes)?;
+        let greetings_at = usize::from(receives + SEND_SLOTS) * slot_bytes;
+        let packet = device.limits().mtu.bytes() as usize;
+        let slots = pool.take(device, greetings_at + packet)?;
+        let peer_greetings = slots.region.remote(greetings_at as u64);
         let inline = INLINE.min(device.limits().inline as usize);
         let mut link = Self {
             channels: Vec::with_capacity(MAX_CHANNELS),
             slots: Some(slots),
             slot_bytes,
+            greetings_at,
+            peer_greetings,
             eager_slots: settings.eager_messages,
             send_slots: (receives..receives + SEND_SLOTS).collect(),
             inline,
@@ -199,6 +213,7 @@ impl Link {
                 owed: 0,
                 under_way: 0,
                 heard: false,
+                mtu: Mtu::M256,
             });
             for slot in 0..depth {
                 self.post_receive(device, channel, slot.into())?;
@@ -213,11 +228,15 @@ impl Link {
             .channels
             .iter()
             .map(|channel| device.address(channel.pair));
+        let greetings = self.slots.as_ref().map_or(self.peer_greetings, |slots| {
+            slots.region.remote(self.greetings_at as u64)
+        });
         Ok(Terms {
             eager_limit: u32::try_from(self.eager_limit).unwrap_or(u32::MAX),
             eager: self.eager_slots,
             frames: FRAMES,
             data: DATA,
+            greetings,
             addresses: addresses.collect::<Result<_, _>>()?,
         })
     }
@@ -236,20 +255,31 @@ impl Link {
         }
         for (channel, address) in self.channels.iter_mut().zip(&terms.addresses) {
             device.connect(channel.pair, address)?;
+            channel.mtu = device.address(channel.pair)?.mtu.min(address.mtu);
             channel.credit = terms.data;
         }
         self.channels[0].credit = terms.frames;
+        self.peer_greetings = terms.greetings;
         self.eager_credit = terms.eager;
         self.eager_limit = self.eager_limit.min(terms.eager_limit as usize);
         Ok(())
     }
 
-    /// Sends a message of no bytes on each channel, which proves to the peer that it is reached.
+    /// Sends one packet of the largest size on each channel, a WRITE with immediate data, which proves to the peer that it is
+    /// reached: by small packets alone, a path of a smaller MTU would pass too.
     pub(super) fn greet(&mut self, device: &mut dyn Device) -> Result<(), DeviceError> {
+        let Some(slots) = &self.slots else {
+            return Ok(());
+        };
         for channel in &mut self.channels {
-            let work = Work::Send {
-                source: Source::Inline(&[]),
-                immediate: None,
+            let start = self.greetings_at as u64;
+            let packet = slots
+                .region
+                .local(start..start + u64::from(channel.mtu.bytes()));
+            let work = Work::Write {
+                source: Source::Memory(packet),
+                remote: self.peer_greetings,
+                immediate: Some(GREETING),
             };
             device.post_send(channel.pair, &request(NO_FLIGHT, work))?;
             channel.under_way += 1;

@@ -345,8 +345,7 @@ impl Transport for RdmaTransport {
         // The caller may be at other things for a while. What peers wait for, acknowledgements too, must not wait for the
         // next poll.
         if let Ok(device) = &mut self.device {
-            device.arm();
-            device.disarm();
+            device.flush();
         }
     }
 

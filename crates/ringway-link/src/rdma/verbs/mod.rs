@@ -405,6 +405,9 @@ impl Device for Verbs {
         Ok(any)
     }
 
+    /// A NIC needs nobody to send what is posted.
+    fn flush(&mut self) {}
+
     fn poll_event(&mut self) -> Option<DeviceEvent> {
         while !self.ended {
             let event = match self.context.take_event() {
