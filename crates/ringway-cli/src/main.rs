@@ -3,6 +3,7 @@
 
 mod bench;
 mod config;
+mod fabric;
 mod launch;
 mod output;
 mod perf;
@@ -31,6 +32,8 @@ enum Command {
     Bench(bench::Bench),
     /// Show the settings, and where each comes from.
     Config(config::Config),
+    /// Configure switches and hosts of a lossless network.
+    Fabric(fabric::Fabric),
     /// Measure RDMA between two hosts, with perftest's tests and columns.
     Perf(perf::Perf),
     /// Show or verify the schedule of a collective.
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Bench(bench) => bench.execute(),
         Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
+        Command::Fabric(fabric) => fabric.execute(),
         Command::Perf(perf) => perf.execute().map(|()| ExitCode::SUCCESS),
         Command::Plan(plan) => plan.execute().map(|()| ExitCode::SUCCESS),
         Command::Rdma(rdma) => rdma.execute().map(|()| ExitCode::SUCCESS),

@@ -4,7 +4,9 @@
 //! changes anything, and nothing depends on the transports: a machine on which Ringway cannot run is what this is for.
 #![forbid(unsafe_code)]
 
+pub mod config;
 mod finding;
+pub mod intent;
 mod report;
 
 pub use finding::{Confidence, Evidence, Finding, Severity, Step, Unjudged};
