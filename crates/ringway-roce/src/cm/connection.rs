@@ -8,8 +8,8 @@ use std::{
 use thiserror::Error;
 
 use super::{
-    About, Acceptance, Drep, Dreq, Ids, Mad, Message, Mra, Proposal, Reason, Rej, Rep, Req, Rtu,
-    Terms, TooLong, terms::padded,
+    About, Acceptance, ConnectionId, Drep, Dreq, Ids, Mad, Message, Mra, Proposal, Reason, Rej,
+    Rep, Req, Rtu, Terms, TooLong, terms::padded,
 };
 use crate::{Qpn, rc::Mtu, timer::AckTimeout};
 
@@ -62,6 +62,9 @@ pub enum CmError {
     /// Not in this state.
     #[error("the connection is in state {0:?}, where this can't be done")]
     State(State),
+    /// There is none (any more).
+    #[error("there is no connection {}: it has ended, or its queue pair was destroyed", .0.0)]
+    NoConnection(ConnectionId),
     /// The private data is too long.
     #[error(transparent)]
     TooLong(#[from] TooLong),
@@ -186,6 +189,14 @@ impl Connection {
     /// The two sides' numbers; the peer's is 0 until it is known.
     pub const fn ids(&self) -> Ids {
         self.ids
+    }
+
+    /// The REQ that waits for an answer.
+    pub(super) const fn request(&self) -> Option<&Req> {
+        match (&self.role, self.state) {
+            (Role::Listener { req, .. }, State::ReqReceived) => Some(req),
+            _ => None,
+        }
     }
 
     /// Accepts a request. The queue pair must be ready to receive with the terms that are returned: the initiator's
@@ -458,12 +469,10 @@ impl Connection {
         let rej = Mad {
             transaction: self.transaction,
             message: Message::Rej(Rej {
-                ids: self.ids,
-                about,
-                reason,
                 information_length,
                 information,
                 private_data,
+                ..Rej::new(self.ids, about, reason)
             }),
         };
         self.state = State::Closed;

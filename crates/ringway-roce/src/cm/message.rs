@@ -186,6 +186,18 @@ pub struct Rej {
 }
 
 impl Rej {
+    /// One that says nothing more.
+    pub(super) const fn new(ids: Ids, about: About, reason: Reason) -> Self {
+        Self {
+            ids,
+            about,
+            reason,
+            information_length: 0,
+            information: [0; 72],
+            private_data: [0; 148],
+        }
+    }
+
     fn parse(fields: &Fields<&[u8; BODY]>) -> Self {
         Self {
             ids: Ids::parse(fields),

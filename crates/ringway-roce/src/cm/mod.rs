@@ -5,7 +5,8 @@
 //! side of one connection: [`Connection::handle`] takes a message, [`Connection::poll_event`] says what it meant,
 //! [`Connection::poll_transmit`] gives the next one for the peer, [`Connection::poll_timeout`] says when to call
 //! [`Connection::handle_timeout`]. Which connection a message is for, [`Ids`] say: its `remote` is the `local_id` that
-//! this side gave; a REQ whose sender and number are unknown is a new connection.
+//! this side gave; a REQ whose sender and number are unknown is a new connection. A [`Manager`] does that for all
+//! connections and listeners of an address; an [`Endpoint`](crate::endpoint::Endpoint) drives one.
 //!
 //! # States
 //!
@@ -40,9 +41,11 @@
 //! | any | anything else | same | nothing; [`Connection::handle`] says so |
 
 mod connection;
+mod counters;
 mod fields;
 mod ip;
 mod mad;
+mod manager;
 mod message;
 mod req;
 mod terms;
@@ -50,8 +53,10 @@ mod terms;
 mod tests;
 
 pub use connection::{CmError, Connection, Event, State};
+pub use counters::Counters;
 pub use ip::{IpHeader, service_id, service_port};
 pub use mad::{Mad, NotCm};
+pub use manager::{ConnectionId, Manager, Notice, Request};
 pub use message::{About, Drep, Dreq, Ids, Message, Mra, Reason, Rej, Rep, Rtu};
 pub use req::{Path, Req};
 pub use terms::{Acceptance, Proposal, Terms, TooLong};

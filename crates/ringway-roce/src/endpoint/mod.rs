@@ -7,6 +7,9 @@
 //! [`Endpoint::handle_datagram`] takes a datagram, [`Endpoint::poll_transmit`] gives the next one,
 //! [`Endpoint::poll_timeout`] says when to call [`Endpoint::handle_timeout`], and [`Endpoint::poll_completion`] says
 //! which requests have ended. After a datagram, a timeout and a posted request, poll the others until they give nothing.
+//!
+//! An endpoint with a [`Manager`] also answers at the management queue pair: [`Endpoint::manager_mut`] connects and
+//! accepts, [`Endpoint::poll_management`] gives the next of its datagrams. Take its notices first.
 
 mod counters;
 #[cfg(test)]
@@ -15,7 +18,7 @@ mod timers;
 
 use std::{
     collections::{HashMap, VecDeque},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     time::Instant,
 };
 
@@ -24,7 +27,9 @@ use thiserror::Error;
 pub use counters::Refused;
 
 use crate::{
-    ProtectionDomain, Qpn, Region, hash,
+    ProtectionDomain, Psn, Qpn, Region,
+    cm::{Mad, Manager},
+    hash,
     rc::{
         Arrival, Attributes, Class, Completion, Counters, PostError, QueuePair, ReceiveAttributes,
         ReceiveRequest, SendAttributes, SendRequest, State, StateError,
@@ -114,6 +119,9 @@ pub struct Endpoint<R> {
     refused: Refused,
     /// The counts of queue pairs that are gone.
     gone: Counters,
+    manager: Option<Manager>,
+    /// Of the next management datagram.
+    management_psn: Psn,
 }
 
 #[derive(Debug)]
@@ -138,6 +146,8 @@ impl<R> Default for Endpoint<R> {
             failed: VecDeque::new(),
             refused: Refused::default(),
             gone: Counters::default(),
+            manager: None,
+            management_psn: Psn::new(0),
         }
     }
 }
@@ -156,6 +166,21 @@ impl<R: Region> Endpoint<R> {
     /// The memory of all queue pairs, to register some.
     pub const fn domain_mut(&mut self) -> &mut ProtectionDomain<R> {
         &mut self.domain
+    }
+
+    /// Takes part in connection management from now on.
+    pub fn manage(&mut self, manager: Manager) {
+        self.manager = Some(manager);
+    }
+
+    /// Its connections and listeners, if it takes part.
+    pub const fn manager_mut(&mut self) -> Option<&mut Manager> {
+        self.manager.as_mut()
+    }
+
+    /// Its connections and listeners, if it takes part.
+    pub const fn manager(&self) -> Option<&Manager> {
+        self.manager.as_ref()
     }
 
     /// Adds a queue pair, whose number had better be random: it is the first thing that a forger has to guess.
@@ -214,7 +239,11 @@ impl<R: Region> Endpoint<R> {
             .and_then(Option::take)
             .ok_or(NoQueuePair(handle))?;
         self.gone.add(slot.queue_pair.counters());
-        self.by_number.remove(&slot.queue_pair.number());
+        let number = slot.queue_pair.number();
+        self.by_number.remove(&number);
+        if let Some(manager) = &mut self.manager {
+            manager.forget(number);
+        }
         if self.ready.front() == Some(&handle) {
             self.turn = 0;
         }
@@ -233,6 +262,11 @@ impl<R: Region> Endpoint<R> {
             .and_then(Option::as_ref)
             .map(|slot| &slot.queue_pair)
             .ok_or(NoQueuePair(handle))
+    }
+
+    /// The queue pair of a number.
+    pub fn find(&self, number: Qpn) -> Option<Handle> {
+        self.by_number.get(&number).copied()
     }
 
     /// Puts a request into a send queue.
@@ -265,10 +299,20 @@ impl<R: Region> Endpoint<R> {
             self.refused.bad_icrc += 1;
             return;
         }
-        let Some(&handle) = self.by_number.get(&packet.bth.destination) else {
+        let number = packet.bth.destination;
+        if let (Qpn::MANAGEMENT, Some(manager)) = (number, &mut self.manager) {
+            return match Mad::from_packet(&packet) {
+                Ok(mad) => manager.handle(now, datagram.from.ip(), &mad),
+                Err(_) => manager.malformed(),
+            };
+        }
+        let Some(&handle) = self.by_number.get(&number) else {
             self.refused.unknown_queue_pair += 1;
             return;
         };
+        if let Some(manager) = &mut self.manager {
+            manager.heard_from(now, datagram.from.ip(), number);
+        }
         let Some(slot) = &mut self.slots[handle.0 as usize] else {
             return;
         };
@@ -318,6 +362,20 @@ impl<R: Region> Endpoint<R> {
         None
     }
 
+    /// Writes the next datagram of connection management in place of what is in `out`. It goes from `own` to port 4791 of
+    /// the address that is returned.
+    pub fn poll_management(&mut self, own: SocketAddr, out: &mut Vec<u8>) -> Option<IpAddr> {
+        loop {
+            let (to, mad) = self.manager.as_mut()?.poll_transmit()?;
+            // Of another family there is no peer, as its messages come from where they go to.
+            if let Some(flow) = Flow::between(own, SocketAddr::new(to, ROCE_PORT)) {
+                mad.emit_packet(self.management_psn, &flow, out);
+                self.management_psn = self.management_psn.plus(1);
+                return Some(to);
+            }
+        }
+    }
+
     /// The next request that has ended, with its queue pair.
     pub fn poll_completion(&mut self) -> Option<(Handle, Completion)> {
         self.completions.pop_front()
@@ -328,9 +386,11 @@ impl<R: Region> Endpoint<R> {
         self.failed.pop_front()
     }
 
-    /// Whether [`Endpoint::poll_completion`] or [`Endpoint::poll_failed`] have something to tell.
+    /// Whether [`Endpoint::poll_completion`], [`Endpoint::poll_failed`] or the manager have something to tell.
     pub fn has_news(&self) -> bool {
-        !self.completions.is_empty() || !self.failed.is_empty()
+        !self.completions.is_empty()
+            || !self.failed.is_empty()
+            || self.manager.as_ref().is_some_and(Manager::has_notices)
     }
 
     /// Whether a queue pair may have something to send now.
@@ -340,11 +400,18 @@ impl<R: Region> Endpoint<R> {
 
     /// When to call [`Endpoint::handle_timeout`], if nothing happens before. Often there will be nothing to do then.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        let managed = self.manager.as_ref().and_then(Manager::poll_timeout);
+        match (self.timers.next(), managed) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
     }
 
     /// Lets the clocks run out that have.
     pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(manager) = &mut self.manager {
+            manager.handle_timeout(now);
+        }
         while let Some(index) = self.timers.pop(now) {
             let handle = Handle(index);
             let Ok(slot) = self.slot_mut(handle) else {

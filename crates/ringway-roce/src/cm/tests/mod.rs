@@ -3,6 +3,7 @@
 mod layout;
 mod life;
 mod lossy;
+mod manager;
 
 use std::time::{Duration, Instant};
 
