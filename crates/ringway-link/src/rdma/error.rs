@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ringway_roce::rc::PostError;
+use ringway_roce::{cm::CmError, rc::PostError};
 use ringway_verbs::VerbsError;
 
 use super::{Mismatch, QueuePair};
@@ -33,6 +33,16 @@ pub enum DeviceError {
         queue_pair: QueuePair,
         /// Why.
         error: PostError,
+    },
+    /// Connection management can't do what it was asked for.
+    #[error("{device}: {what}: {error}")]
+    Management {
+        /// The device.
+        device: String,
+        /// What it was to do.
+        what: &'static str,
+        /// Why not.
+        error: CmError,
     },
     /// The caller may not do what it asked for: a fault of this program.
     #[error("{device}: {what}")]

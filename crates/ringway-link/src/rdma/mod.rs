@@ -21,9 +21,10 @@ pub use error::DeviceError;
 pub use open::open;
 pub use ringway_roce::{
     Access, Key, Psn, Qpn,
+    cm::{CmError, ConnectionId, Reason},
     rc::{Done, Local, Mtu, PostError, ReceiveRequest, Remote, SendRequest, Source, Status, Work},
     timer::{AckTimeout, RnrTimer},
 };
-pub use software::{SoftwareDevice, SoftwareOptions};
+pub use software::{ConnectionChange, ConnectionEvent, SoftwareDevice, SoftwareOptions};
 pub use transport::{RdmaSettings, RdmaTransport};
 pub use verbs::Verbs;

@@ -27,11 +27,12 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(ip: IpAddr, options: &QueuePairOptions) -> Self {
-        let mut device = SoftwareDevice::open(&SoftwareOptions {
-            ip,
-            roce_port: false,
-        })
-        .unwrap();
+        Self::open(ip, false, options)
+    }
+
+    /// With port 4791 or without.
+    pub(crate) fn open(ip: IpAddr, roce_port: bool, options: &QueuePairOptions) -> Self {
+        let mut device = SoftwareDevice::open(&SoftwareOptions { ip, roce_port }).unwrap();
         let memory = Staging::new(LENGTH);
         memory.memory().write(&vec![0; LENGTH]);
         let region = device.register(memory.memory(), Access::ALL).unwrap();

@@ -7,6 +7,7 @@
 
 mod allocations;
 mod breakable;
+mod connections;
 mod end;
 mod hostile;
 mod lossy;

@@ -48,8 +48,13 @@ pub(crate) struct Sockets([Arc<UdpSocket>; 2]);
 
 impl Sockets {
     pub(crate) fn open(ip: IpAddr) -> Self {
-        Self([0, 1].map(|_| {
-            let socket = UdpSocket::bind(SocketAddr::new(ip, 0)).unwrap();
+        Self::at([0, 1].map(|_| SocketAddr::new(ip, 0)))
+    }
+
+    /// At these addresses.
+    pub(crate) fn at(own: [SocketAddr; 2]) -> Self {
+        Self(own.map(|address| {
+            let socket = UdpSocket::bind(address).unwrap();
             socket
                 .set_read_timeout(Some(Duration::from_millis(20)))
                 .unwrap();

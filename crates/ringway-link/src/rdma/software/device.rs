@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     num::NonZeroU32,
     os::fd::{AsFd, BorrowedFd},
     time::Instant,
@@ -11,26 +12,92 @@ use ringway_roce::{
     Access, Key, Psn, Qpn,
     dcqcn::Parameters,
     endpoint::{Handle, NoQueuePair},
-    rc::{self, Attributes, ReceiveAttributes, ReceiveRequest, SendAttributes, SendRequest},
+    rc::{self, Attributes, Mtu, ReceiveAttributes, ReceiveRequest, SendAttributes, SendRequest},
+    timer::AckTimeout,
     wire::{Flow, ROCE_PORT},
 };
 use ringway_sys::{Interest, Memory, datagram::DatagramSocket};
 
 use super::{
-    BUFFER, BURST, NAME, PACKET_IN_BUFFER, Port, Registered, SoftwareDevice, WINDOW, misuse,
-    no_queue_pair, random, system,
+    BUFFER, BURST, NAME, NIC_WINDOW, PACKET_IN_BUFFER, Port, Registered, SoftwareDevice, WINDOW,
+    misuse, no_queue_pair, random, system,
 };
 use crate::rdma::{
     Address, Completion, Device, DeviceError, DeviceEvent, Failure, Limits, QueuePair,
     QueuePairOptions, Region, Software,
 };
 
-/// How many packets may be under way to a NIC, which has no socket buffer.
-const NIC_WINDOW: u32 = 256;
-
 /// The most requests of a queue, and inline bytes of a request.
 const MAX_DEPTH: u32 = 1 << 16;
 const MAX_INLINE: u32 = 1 << 10;
+
+/// What a connection has to know of the other side.
+pub(super) struct Peer {
+    pub(super) at: SocketAddr,
+    pub(super) number: Qpn,
+    /// Of the peer's first packet.
+    pub(super) first_psn: Psn,
+    pub(super) mtu: Mtu,
+    pub(super) window: u32,
+    pub(super) trains: bool,
+}
+
+/// How this side sends.
+pub(super) struct Sending {
+    pub(super) first_psn: Psn,
+    pub(super) timeout: AckTimeout,
+    /// The three bits of verbs.
+    pub(super) retries: u8,
+    pub(super) rnr_retries: u8,
+    pub(super) initiator_depth: u8,
+}
+
+impl SoftwareDevice {
+    /// Connects a queue pair.
+    pub(super) fn start(
+        &mut self,
+        queue_pair: QueuePair,
+        peer: Peer,
+        responder_resources: u8,
+        sending: Sending,
+    ) -> Result<(), DeviceError> {
+        let port = self.known_port(queue_pair)?;
+        let Some(flow) = Flow::between(port.socket.local(), peer.at) else {
+            return Err(misuse("the two addresses are of different families"));
+        };
+        let read_window = port.own.software.map_or(WINDOW, |it| it.window);
+        let receive = ReceiveAttributes {
+            peer: peer.number,
+            flow,
+            mtu: peer.mtu,
+            first_psn: peer.first_psn,
+            responder_resources,
+            rnr_timer: port.options.rnr_timer,
+        };
+        let send = SendAttributes {
+            first_psn: sending.first_psn,
+            timeout: sending.timeout,
+            // As Linux's rxe takes them.
+            retries: if sending.retries < 7 {
+                sending.retries
+            } else {
+                SendAttributes::FOR_EVER
+            },
+            rnr_retries: sending.rnr_retries,
+            initiator_depth: sending.initiator_depth,
+            window: NonZeroU32::new(peer.window).unwrap_or(NonZeroU32::MIN),
+            read_window: NonZeroU32::new(read_window).unwrap_or(NonZeroU32::MIN),
+        };
+        self.endpoint
+            .connect(Handle(queue_pair.0), peer.at, receive, send)
+            .map_err(|_: NoQueuePair| no_queue_pair())?
+            .map_err(|_: rc::StateError| misuse("a queue pair is connected twice"))?;
+        if let Some(Some(port)) = self.ports.get_mut(queue_pair.0 as usize) {
+            port.trains = peer.trains;
+        }
+        Ok(())
+    }
+}
 
 impl Device for SoftwareDevice {
     fn name(&self) -> &str {
@@ -163,41 +230,22 @@ impl Device for SoftwareDevice {
         let terms = own.agree(peer)?;
         let to = peer.software.map_or(ROCE_PORT, |it| it.port);
         let to = self.interface.socket_address(peer.ip, to);
-        let Some(flow) = Flow::between(port.socket.local(), to) else {
-            return Err(misuse("the two addresses are of different families"));
-        };
-        let window = peer.software.map_or(NIC_WINDOW, |it| it.window.min(WINDOW));
-        let read_window = own.software.map_or(WINDOW, |it| it.window);
-        let receive = ReceiveAttributes {
-            peer: peer.number,
-            flow,
-            mtu: terms.mtu,
+        let peer = Peer {
+            at: to,
+            number: peer.number,
             first_psn: peer.first_psn,
-            responder_resources: terms.initiator_depth,
-            rnr_timer: options.rnr_timer,
+            mtu: terms.mtu,
+            window: peer.software.map_or(NIC_WINDOW, |it| it.window.min(WINDOW)),
+            trains: peer.software.is_some(),
         };
-        let send = SendAttributes {
+        let send = Sending {
             first_psn: own.first_psn,
             timeout: options.ack_timeout,
-            // The three bits of verbs, as Linux's rxe takes them.
-            retries: if options.retries < 7 {
-                options.retries
-            } else {
-                SendAttributes::FOR_EVER
-            },
+            retries: options.retries,
             rnr_retries: options.rnr_retries,
             initiator_depth: terms.initiator_depth,
-            window: NonZeroU32::new(window).unwrap_or(NonZeroU32::MIN),
-            read_window: NonZeroU32::new(read_window).unwrap_or(NonZeroU32::MIN),
         };
-        self.endpoint
-            .connect(Handle(queue_pair.0), to, receive, send)
-            .map_err(|_: NoQueuePair| no_queue_pair())?
-            .map_err(|_: rc::StateError| misuse("a queue pair is connected twice"))?;
-        if let Some(Some(port)) = self.ports.get_mut(queue_pair.0 as usize) {
-            port.trains = peer.software.is_some();
-        }
-        Ok(())
+        self.start(queue_pair, peer, terms.initiator_depth, send)
     }
 
     fn destroy(&mut self, queue_pair: QueuePair) {
@@ -253,6 +301,7 @@ impl Device for SoftwareDevice {
         }
         moved |= self.transmit(now, BURST);
         moved |= self.receive(now)?;
+        self.take_notices();
         let before = completions.len();
         while let Some((handle, completion)) = self.endpoint.poll_completion() {
             completions.push(Completion {
@@ -289,7 +338,7 @@ impl Device for SoftwareDevice {
     fn arm(&mut self) -> bool {
         let now = Instant::now();
         self.transmit(now, usize::MAX);
-        if self.endpoint.has_news() || self.event.is_some() {
+        if self.endpoint.has_news() || self.event.is_some() || !self.connection_events.is_empty() {
             return false;
         }
         self.armed = true;
@@ -312,6 +361,11 @@ impl Device for SoftwareDevice {
         self.endpoint
             .refused()
             .tell(&mut |name, count| tell(name, count));
+        if let Some(manager) = self.endpoint.manager() {
+            manager
+                .counters()
+                .tell(&mut |name, count| tell(name, count));
+        }
         let dropped: u64 = self
             .ports
             .iter()

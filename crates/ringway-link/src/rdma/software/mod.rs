@@ -13,18 +13,21 @@
 //! way has packets with counted identifications, where the CRC has 0. This device cannot see identifications, and so
 //! doesn't mind; NICs do, and get their packets one by one.
 
+mod connections;
 mod device;
 mod outbox;
 mod path;
 mod region;
 
 use std::{
+    collections::VecDeque,
     io,
     net::IpAddr,
     time::{Duration, Instant},
 };
 
 use ringway_roce::{
+    cm::Manager,
     endpoint::{Datagram, Endpoint, Handle},
     rc::Class,
     wire::ROCE_PORT,
@@ -36,6 +39,7 @@ use ringway_sys::{
 
 use super::{Address, DeviceError, DeviceEvent, QueuePair, QueuePairOptions};
 use crate::Damper;
+pub use connections::{ConnectionChange, ConnectionEvent};
 use outbox::Outbox;
 use path::Interface;
 use region::Registered;
@@ -45,12 +49,16 @@ use region::Registered;
 pub struct SoftwareOptions {
     /// An address of this host.
     pub ip: IpAddr,
-    /// Whether to listen at UDP port 4791, for NICs and Linux's rxe. One process of a host can.
+    /// Whether to listen at UDP port 4791, for NICs and Linux's rxe, and for connection management. One process of a
+    /// host can at each address.
     pub roce_port: bool,
 }
 
 /// How many packets may be under way to a queue pair, at most: what two processors with caches of a megabyte handle well.
 const WINDOW: u32 = 256;
+
+/// How many packets may be under way to a NIC, which has no socket buffer.
+const NIC_WINDOW: u32 = 256;
 
 /// The bytes of packets that wait at a queue pair's socket, at most, with the kernel's overhead.
 const BUFFER: usize = WINDOW as usize * PACKET_IN_BUFFER;
@@ -101,6 +109,9 @@ pub struct SoftwareDevice {
     next_port_look: Option<Instant>,
     cannot_send: Damper,
     event: Option<DeviceEvent>,
+    /// What has happened to connections, and a message about them on its way.
+    connection_events: VecDeque<ConnectionEvent>,
+    datagram: Vec<u8>,
     counts: Counts,
 }
 
@@ -136,6 +147,7 @@ impl SoftwareDevice {
         epoll
             .add(&timer, TIMER, Interest::Read)
             .map_err(|error| system("epoll_ctl", error))?;
+        let mut endpoint = Endpoint::new();
         let mut roce = None;
         if options.roce_port {
             let class = QueuePairOptions::default().traffic_class;
@@ -146,11 +158,15 @@ impl SoftwareDevice {
                 .add(&socket, ROCE, Interest::Read)
                 .map_err(|error| system("epoll_ctl", error))?;
             roce = Some(socket);
+            // Locally administered.
+            let guid = u64::from(random()?) << 32 | u64::from(random()?);
+            let guid = guid & !(3 << 56) | 2 << 56;
+            endpoint.manage(Manager::new(guid, interface.mtu, random()?));
         }
         Ok(Self {
             ip,
             interface,
-            endpoint: Endpoint::new(),
+            endpoint,
             ports: Vec::new(),
             roce,
             epoll,
@@ -169,19 +185,22 @@ impl SoftwareDevice {
             next_port_look: None,
             cannot_send: Damper::default(),
             event: None,
+            connection_events: VecDeque::new(),
+            datagram: Vec::new(),
             counts: Counts::default(),
         })
     }
 
     /// Sends what there is to send, up to about `most` packets and as far as sockets take it. Returns whether anything went.
     fn transmit(&mut self, now: Instant, most: usize) -> bool {
+        let managed = self.transmit_management();
         let mut packets = 0;
         while packets < most {
             let departure = match self.outbox.room() {
                 Some(room) => self.endpoint.poll_transmit(now, room),
                 None => {
                     if !self.send_outbox(now) {
-                        return packets > 0;
+                        return managed || packets > 0;
                     }
                     continue;
                 }
@@ -194,7 +213,7 @@ impl SoftwareDevice {
             self.outbox.push(&departure, trains && self.cuts_trains);
         }
         self.send_outbox(now);
-        packets > 0
+        managed || packets > 0
     }
 
     /// Sends the outbox. False if a socket is full and something is left.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ringway_roce::{rc::Mtu, wire::MAX_OVERHEAD};
-use ringway_sys::interface_addresses;
+use ringway_sys::{InterfaceAddress, interface_addresses};
 
 /// The interface that packets of an address leave by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,13 @@ impl Interface {
     /// The one that has this address.
     pub(super) fn of(ip: IpAddr) -> io::Result<Self> {
         let all = interface_addresses()?;
-        let found = all.into_iter().find(|interface| interface.address == ip);
+        // All of 127.0.0.0/8 are this host's, though loopback tells of one.
+        let is_loopback = |interface: &InterfaceAddress| {
+            interface.address.is_loopback() && ip.is_loopback() && ip.is_ipv4()
+        };
+        let found = all
+            .into_iter()
+            .find(|interface| interface.address == ip || is_loopback(interface));
         let Some(found) = found else {
             let text = format!(
                 "no interface that is up has the address {ip}; `ip address` shows those that there are"
