@@ -89,6 +89,34 @@ fn several_queue_pairs_send_in_both_directions() {
     }
 }
 
+/// One test, as each side has UDP port 4791 of its address, which nobody else can have meanwhile.
+#[test]
+fn queue_pairs_are_connected_by_rdma_cm() {
+    for operation in ["write", "send", "read", "atomic"] {
+        let sizes: &[&str] = if operation == "atomic" {
+            &["--cm", "-q", "3"]
+        } else {
+            &["--cm", "-q", "3", "-s", "1,9000"]
+        };
+        let rows = local([operation, "bw"], sizes);
+        assert_eq!(rows[0]["checked"], true);
+        assert_eq!(rows[0]["qps"], 3);
+    }
+    let (child, port) = server(["send", "lat"]);
+    let asks = ["send", "lat", "127.0.0.2", "-p", &port, "-d", "software"];
+    let (output, errors) = run(&[&asks[..], &["--cm", "-s", "8", "-n", "10"]].concat());
+    assert!(output.status.success(), "{errors}");
+    let (success, text) = words(child);
+    assert!(success, "{text}");
+    // Both at 127.0.0.1.
+    let (child, port) = server(["send", "lat"]);
+    let asks = ["send", "lat", "127.0.0.1", "-p", &port, "-d", "software"];
+    let (output, errors) = run(&[&asks[..], &["--cm", "-s", "8"]].concat());
+    assert!(!output.status.success());
+    assert!(errors.contains("another process of this host"), "{errors}");
+    assert!(!words(child).0);
+}
+
 #[test]
 fn all_times_are_in_the_histogram() {
     let rows = local(["read", "lat"], &["-s", "64", "--histogram"]);

@@ -107,19 +107,24 @@ impl Client {
         begin: &mut dyn FnMut(&Connection),
         tell: &mut dyn FnMut(&Row),
     ) -> Result<()> {
-        let device = self.device.open(control.own_ip()?, None)?;
+        let device = self
+            .device
+            .open(control.own_ip()?, None, self.test.managed)?;
         let mut end = End::new(device, &self.test)?;
         let client = end.party()?;
         control.send(&Message::Start {
             test: self.test.clone(),
             client: client.clone(),
         })?;
-        let server = match end.hear(control)? {
-            Message::Accept { server } => server,
+        let (server, service) = match end.hear(control)? {
+            Message::Accept { server, service } => (server, service),
             other => return Err(control.unexpected(&other, "where its queue pairs are")),
         };
-        let mtu = end
-            .connect(&server)
+        let connected = match service {
+            Some(service) => end.connect_managed(control, &server, service),
+            None => end.connect(&server),
+        };
+        let mtu = connected
             .with_context(|| format!("connecting {} to {}", client.device, server.device))?;
         begin(&Connection {
             devices: [client.device, server.device],
@@ -129,6 +134,7 @@ impl Client {
             let row = self.size(&mut end, control, bytes)?;
             tell(&row);
         }
+        end.disconnect()?;
         control.send(&Message::End)
     }
 

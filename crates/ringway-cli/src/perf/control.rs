@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::message::Message;
 
 /// The version of all messages. The greeting that tells it stays the same in all of them.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const GREETING: &str = "ringway perf";
 
 /// A side that says nothing for so long is taken for gone; while it runs, each speaks up in every [`BREATH`].
@@ -258,16 +258,16 @@ mod tests {
     #[test]
     fn what_a_peer_says_that_cannot_be_is_refused_with_its_name() {
         for (text, says) in [
-            ("{\"ringway perf\":2}\n", "speaks version 2"),
+            ("{\"ringway perf\":1}\n", "speaks version 1"),
             (
                 "HTTP/1.1 400 Bad Request\n",
                 "is no `ringway perf`: it says \"HTTP",
             ),
             ("", "has closed the connection"),
-            ("{\"ringway perf\":1}\n", "has closed the connection"),
-            ("{\"ringway perf\":1}\n{\"run\":1}\n", "doesn't know"),
+            ("{\"ringway perf\":2}\n", "has closed the connection"),
+            ("{\"ringway perf\":2}\n{\"run\":1}\n", "doesn't know"),
             (
-                "{\"ringway perf\":1}\n{\"failed\":{\"why\":\"no memory\"}}\n",
+                "{\"ringway perf\":2}\n{\"failed\":{\"why\":\"no memory\"}}\n",
                 "says: no memory",
             ),
         ] {

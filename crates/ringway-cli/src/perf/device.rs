@@ -1,8 +1,12 @@
 //! Which device a side uses, and which of its addresses.
 
-use std::{net::IpAddr, path::Path};
+use std::{
+    net::IpAddr,
+    ops::{Deref, DerefMut},
+    path::Path,
+};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use ringway_link::rdma::{Device, SoftwareDevice, SoftwareOptions, Verbs};
 use ringway_verbs::{
     Context, Library,
@@ -20,6 +24,32 @@ pub(crate) enum Name {
     Software,
     /// A device of libibverbs, and its port.
     Verbs(String, u8),
+}
+
+/// A device that is opened.
+pub(super) enum Opened {
+    Software(Box<SoftwareDevice>),
+    Verbs(Box<Verbs>),
+}
+
+impl Deref for Opened {
+    type Target = dyn Device;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Software(device) => &**device,
+            Self::Verbs(device) => &**device,
+        }
+    }
+}
+
+impl DerefMut for Opened {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Software(device) => &mut **device,
+            Self::Verbs(device) => &mut **device,
+        }
+    }
 }
 
 impl Name {
@@ -50,16 +80,25 @@ impl Name {
     }
 
     /// Opens it. `reached` is this host's address by which the other side reaches it, `family` that of the address that
-    /// the other side has chosen already.
-    pub(super) fn open(&self, reached: IpAddr, family: Option<Family>) -> Result<Box<dyn Device>> {
+    /// the other side has chosen already. `managed` is whether queue pairs will be connected by rdma_cm.
+    pub(super) fn open(
+        &self,
+        reached: IpAddr,
+        family: Option<Family>,
+        managed: bool,
+    ) -> Result<Opened> {
         match self {
             Self::Software => {
                 let options = SoftwareOptions {
                     ip: reached,
-                    roce_port: false,
+                    roce_port: managed,
                 };
-                Ok(Box::new(SoftwareDevice::open(&options)?))
+                let device = SoftwareDevice::open(&options)?;
+                Ok(Opened::Software(Box::new(device)))
             }
+            Self::Verbs(name, _) if managed => bail!(
+                "--cm is of the device in software only, and this side uses {name}: give `-d software` on both sides, or leave --cm out"
+            ),
             Self::Verbs(name, port) => {
                 let library = Library::load()?;
                 // The GID of the address that is known to reach the other side, if the device has it.
@@ -72,7 +111,8 @@ impl Name {
                     family,
                     address: (known && family == family_of(reached)).then_some(reached),
                 };
-                Ok(Box::new(Verbs::open(&library, name, *port, wish)?))
+                let device = Verbs::open(&library, name, *port, wish)?;
+                Ok(Opened::Verbs(Box::new(device)))
             }
         }
     }

@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use ringway_link::rdma::{
-    Access, Address, Completion, Device, DeviceEvent, Done, Key, QueuePair, QueuePairOptions,
+    Access, Address, Completion, ConnectionId, DeviceEvent, Done, Key, QueuePair, QueuePairOptions,
     ReceiveRequest, Region, Remote, SendRequest, Source, Work,
 };
 use ringway_sys::{Memory, Staging, cpu_count, spin_hint, yield_now};
 
 use super::{
     control::Control,
+    device::Opened,
     message::{Message, Party},
     test::{Operation, Run, Test},
 };
@@ -21,7 +22,7 @@ const STALL: Duration = Duration::from_secs(10);
 /// How often the control connection is looked at while this side measures, and while it serves. Each look is a system
 /// call, which a latency of a microsecond would feel.
 const WHILE_MEASURING: Duration = Duration::from_millis(100);
-const WHILE_SERVING: Duration = Duration::from_millis(1);
+pub(super) const WHILE_SERVING: Duration = Duration::from_millis(1);
 
 /// How many polls have the same time. Reading the clock would be a part of short latencies, the more so in virtual machines;
 /// what depends on it are milliseconds.
@@ -48,11 +49,11 @@ struct Traffic {
 
 /// A side whose queue pairs are made, and connected once [`End::connect`] is through.
 pub(super) struct End {
-    device: Box<dyn Device>,
-    pairs: Vec<QueuePair>,
+    pub(super) device: Opened,
+    pub(super) pairs: Vec<QueuePair>,
     region: Region,
     memory: Staging,
-    test: Test,
+    pub(super) test: Test,
     peer: Remote,
     traffic: Vec<Traffic>,
     completions: Vec<Completion>,
@@ -67,11 +68,13 @@ pub(super) struct End {
     moved: Instant,
     /// The other side may need this processor.
     shared: bool,
+    /// Connections by rdma_cm that are there.
+    pub(super) connections: Vec<ConnectionId>,
 }
 
 impl End {
     /// Makes queue pairs and memory.
-    pub(super) fn new(mut device: Box<dyn Device>, test: &Test) -> Result<Self> {
+    pub(super) fn new(mut device: Opened, test: &Test) -> Result<Self> {
         let memory = Staging::new(test.memory() as usize);
         let region = device.register(memory.memory(), Access::ALL)?;
         let limits = device.limits();
@@ -126,6 +129,7 @@ impl End {
             looked: now,
             moved: now,
             shared: cpu_count() < 2,
+            connections: Vec::new(),
         })
     }
 
@@ -152,11 +156,16 @@ impl End {
             self.device.connect(pair, peer)?;
             mtu = self.device.address(pair)?.agree(peer)?.mtu.bytes();
         }
+        self.reach_memory_of(party);
+        Ok(mtu)
+    }
+
+    /// Requests are for this memory from now on.
+    pub(super) const fn reach_memory_of(&mut self, party: &Party) {
         self.peer = Remote {
             key: Key(party.memory.1),
             address: party.memory.0,
         };
-        Ok(mtu)
     }
 
     pub(super) const fn test(&self) -> &Test {
@@ -336,7 +345,7 @@ impl End {
         }
     }
 
-    fn poll(&mut self, control: &mut Control, pause: Duration) -> Result<Instant> {
+    pub(super) fn poll(&mut self, control: &mut Control, pause: Duration) -> Result<Instant> {
         if self.polls.is_multiple_of(POLLS_PER_CLOCK) {
             self.now = Instant::now();
         }
@@ -356,6 +365,7 @@ impl End {
         if now.saturating_duration_since(self.looked) > pause {
             self.looked = now;
             control.pump()?;
+            self.manage(control)?;
             match self.device.poll_event() {
                 Some(DeviceEvent::Fatal) => {
                     bail!("{} has failed: see the kernel's log", self.device.name())

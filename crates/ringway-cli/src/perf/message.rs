@@ -12,8 +12,8 @@ use super::test::{Run, Test};
 pub(super) enum Message {
     /// Client: what is to be measured, and where its queue pairs are.
     Start { test: Test, client: Party },
-    /// Server: where its queue pairs are. They are connected.
-    Accept { server: Party },
+    /// Server: where its queue pairs are. They are connected, or will be by rdma_cm, for which it listens at `service`.
+    Accept { server: Party, service: Option<u16> },
     /// Client: it is ready for these messages. Its queue pairs are connected.
     Run(Run),
     /// Server: it is ready, too.

@@ -7,6 +7,7 @@ mod device;
 mod end;
 mod figures;
 mod latency;
+mod managed;
 mod message;
 mod phase;
 mod report;
@@ -45,7 +46,8 @@ const DEPTH: u32 = 128;
   ringway perf write bw host1                    # on the other: measures
   ringway perf send lat host1 -d mlx5_0 --sizes 8,64,4K -n 10000 --histogram
   ringway perf read bw host1 --qps 4 --bidirectional --seconds 2 --json rows.json
-  ringway perf write lat --local -d software     # both ends on this machine, no NIC needed")]
+  ringway perf write lat --local -d software     # both ends on this machine, no NIC needed
+  ringway perf send bw host1 -d software --cm    # connected by rdma_cm's protocol")]
 pub(crate) struct Perf {
     /// What requests do: write, send, read, or atomic (fetch and add on 8 bytes).
     operation: Operation,
@@ -54,7 +56,7 @@ pub(crate) struct Perf {
     /// The server's name or address. Without it, this is the server.
     #[arg(conflicts_with = "local")]
     host: Option<String>,
-    /// Be both ends, in two threads of this process, which meet at 127.0.0.1.
+    /// Be both ends, in two threads of this process, which meet at 127.0.0.2.
     #[arg(long)]
     local: bool,
     /// The device, as mlx5_0 or mlx5_0:1 with its port; `software` needs none. [default: the first whose port is up, else
@@ -82,6 +84,9 @@ pub(crate) struct Perf {
     /// Requests under way at each queue pair, with bw. [default: 128]
     #[arg(short = 't', long, alias = "tx-depth")]
     depth: Option<u32>,
+    /// Connect queue pairs by rdma_cm's protocol at UDP port 4791, and not by addresses told over TCP.
+    #[arg(short = 'R', long)]
+    cm: bool,
     /// The most payload of a packet in bytes; less if either port has less.
     #[arg(short = 'm', long, default_value_t = 4096)]
     mtu: u32,
@@ -178,6 +183,7 @@ impl Perf {
             (self.qps.is_some(), "--qps"),
             (self.bidirectional, "--bidirectional"),
             (self.depth.is_some(), "--depth"),
+            (self.cm, "--cm"),
             (self.histogram, "--histogram"),
             (self.json.is_some(), "--json"),
         ];
@@ -207,6 +213,7 @@ impl Perf {
             depth: self.depth.unwrap_or(if bandwidth { DEPTH } else { 1 }),
             mtu: self.mtu,
             longest: sizes.iter().copied().max().unwrap_or(1),
+            managed: self.cm,
         };
         test.check()?;
         if test.operation == Operation::Atomic && sizes.iter().any(|&bytes| bytes != 8) {

@@ -50,9 +50,10 @@ pub(super) fn listen(port: u16) -> Result<TcpListener> {
     })
 }
 
-/// Listens at a free port that only this machine reaches.
+/// Listens at a free port that only this machine reaches. The client's own address is then 127.0.0.1, and each side can
+/// have UDP port 4791 at its own.
 pub(super) fn listen_locally() -> Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening at 127.0.0.1")
+    TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).context("listening at 127.0.0.2")
 }
 
 /// Waits for a client.
@@ -103,13 +104,21 @@ impl Server {
         }
         test.check()?;
         let family = device::family_of(end::first(&client, &test)?.ip);
-        let device = self.device.open(control.own_ip()?, Some(family))?;
+        let device = self
+            .device
+            .open(control.own_ip()?, Some(family), test.managed)?;
         let mut end = End::new(device, &test)?;
         let own = end.party()?;
-        end.connect(&client)
-            .with_context(|| format!("connecting {} to {}", own.device, client.device))?;
+        let service = if test.managed {
+            Some(end.listen()?)
+        } else {
+            end.connect(&client)
+                .with_context(|| format!("connecting {} to {}", own.device, client.device))?;
+            None
+        };
         control.send(&Message::Accept {
             server: own.clone(),
+            service,
         })?;
         let mut sizes = 0;
         loop {

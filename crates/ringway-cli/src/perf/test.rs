@@ -78,6 +78,8 @@ pub(super) struct Test {
     pub(super) mtu: u32,
     /// The longest message in bytes.
     pub(super) longest: u64,
+    /// Whether queue pairs are connected by rdma_cm, and not by addresses.
+    pub(super) managed: bool,
 }
 
 impl Test {
@@ -184,6 +186,7 @@ mod tests {
             depth: 128,
             mtu: 4096,
             longest: 8 << 20,
+            managed: false,
         }
     }
 
