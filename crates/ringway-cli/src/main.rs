@@ -1,4 +1,4 @@
-//! The `ringway` command: start ranks, measure collectives and RDMA, look at schedules and settings.
+//! The `ringway` command: start ranks, measure collectives and RDMA, look at schedules, fabrics and settings.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -13,6 +13,7 @@ mod rdma;
 mod run;
 mod size;
 mod svg;
+mod table;
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -32,7 +33,7 @@ enum Command {
     Bench(bench::Bench),
     /// Show the settings, and where each comes from.
     Config(config::Config),
-    /// Configure switches and hosts of a lossless network.
+    /// Describe the network under a job, check it, place ranks on it, configure its switches and hosts.
     Fabric(fabric::Fabric),
     /// Measure RDMA between two hosts, with perftest's tests and columns.
     Perf(perf::Perf),

@@ -88,6 +88,31 @@ impl Svg {
         ));
     }
 
+    /// A line of a width, and what it means on hovering.
+    pub(crate) fn line(
+        &mut self,
+        from: (f64, f64),
+        to: (f64, f64),
+        width: f64,
+        colour: &str,
+        meaning: &str,
+    ) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        let meaning = meaning.replace('&', "&amp;").replace('<', "&lt;");
+        self.push(format_args!(
+            r#"<line stroke="{colour}" stroke-width="{width:.1}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"><title>{meaning}</title></line>"#
+        ));
+    }
+
+    /// A box with its upper left corner at `at`, and what it means on hovering.
+    pub(crate) fn rect(&mut self, at: (f64, f64), size: (f64, f64), colour: &str, meaning: &str) {
+        let ((x, y), (width, height)) = (at, size);
+        let meaning = meaning.replace('&', "&amp;").replace('<', "&lt;");
+        self.push(format_args!(
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" rx="3" fill="{colour}"><title>{meaning}</title></rect>"#
+        ));
+    }
+
     pub(crate) fn finish(self) -> String {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0} {1:.0}\" width=\"{0:.0}\" height=\"{1:.0}\">\n<style>{STYLE}</style>\n{2}</svg>\n",

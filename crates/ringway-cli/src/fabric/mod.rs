@@ -1,13 +1,19 @@
-//! `ringway fabric`: the network underneath, its configuration and what is wrong with it.
+//! `ringway fabric`: the network under a job: as a file, what is wrong with it, and its configuration.
 
+mod check;
 mod config;
+mod new;
+mod path;
+mod picture;
+mod place;
+mod show;
 
-use std::process::ExitCode;
+use std::{fs, path::Path, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
-/// Configure switches and hosts from one intent.
+/// Describe the network under a job, check it, place ranks on it, configure its switches and hosts.
 #[derive(Debug, Args)]
 pub(crate) struct Fabric {
     #[command(subcommand)]
@@ -16,14 +22,43 @@ pub(crate) struct Fabric {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Check a fabric: every leaf to every spine, oversubscription, bisection, paths, single points of failure, speeds.
+    Check(check::Check),
     /// The configuration of a switch or host for an intent, what undoes it, and what verifies it.
     Config(config::Config),
+    /// Write a commented fabric file of a usual topology, to be edited.
+    New(new::New),
+    /// Show the equal paths between two hosts, and which of them flows take.
+    Path(path::Path),
+    /// Find the order of hosts by which an algorithm loads the links least.
+    Place(place::Place),
+    /// Show a fabric as a table, or draw it.
+    Show(show::Show),
 }
 
 impl Fabric {
     pub(crate) fn execute(self) -> Result<ExitCode> {
         match self.command {
+            Command::Check(check) => check.execute(),
             Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
+            Command::New(new) => new.execute().map(|()| ExitCode::SUCCESS),
+            Command::Path(path) => path.execute().map(|()| ExitCode::SUCCESS),
+            Command::Place(place) => place.execute().map(|()| ExitCode::SUCCESS),
+            Command::Show(show) => show.execute().map(|()| ExitCode::SUCCESS),
         }
     }
+}
+
+/// The fabric of a file.
+pub(crate) fn read(path: &Path) -> Result<ringway_fabric::Fabric> {
+    let text = fs::read_to_string(path).with_context(|| {
+        let path = path.display();
+        format!("the fabric file {path} cannot be read; `ringway fabric new` writes one")
+    })?;
+    ringway_fabric::Fabric::parse(&text).with_context(|| path.display().to_string())
+}
+
+/// `12.5 GB/s`.
+pub(crate) fn gigabytes(bytes_per_second: f64) -> String {
+    format!("{:.1} GB/s", bytes_per_second / 1e9)
 }
