@@ -4,7 +4,28 @@ use std::time::Duration;
 
 use ringway_plan::Rank;
 
-use crate::MessageKey;
+use crate::{MessageKey, rdma::DeviceError};
+
+/// Memory can't be registered with an RDMA device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The device or the system refuses.
+    #[error("memory cannot be registered for RDMA: {0}")]
+    Device(#[from] DeviceError),
+    /// The limit would be passed.
+    #[error(
+        "registering {bytes} bytes for RDMA would make it {wanted} in all where the limit is {limit}; raise RINGWAY_REGISTERED_LIMIT"
+    )]
+    Limit {
+        /// Bytes that are to be registered, in whole pages.
+        bytes: usize,
+        /// Bytes that would be registered.
+        wanted: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+}
 
 /// A fault between this rank and one peer.
 #[derive(Clone, Debug, thiserror::Error)]

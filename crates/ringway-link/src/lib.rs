@@ -21,7 +21,7 @@ pub use address::{
     network_id,
 };
 pub use damper::Damper;
-pub use error::LinkError;
+pub use error::{LinkError, RegisterError};
 pub use fault::{BadFaultPlan, Fault, FaultPlan};
 pub use listener::{Arrival, BadPorts, Bind, Inbox, ListenError, Listener, Ports};
 pub use loopback::{Loopback, LoopbackOptions};
@@ -30,4 +30,4 @@ pub use session::{
     Greeting, Hello, Identity, JobId, MAX_BODY, NoGreeting, Purpose, Reason, Session, VERSION,
 };
 pub use trace::{Trace, TraceLog};
-pub use transport::{Event, MessageKey, Sink, Transport, Wake};
+pub use transport::{Event, MessageKey, RegisteredMemory, Sink, Transport, Wake};

@@ -11,7 +11,7 @@ use std::{
 use ringway_plan::Rank;
 use ringway_sys::{Epoll, Interest, Memory};
 
-use crate::{Event, LinkError, MessageKey, Sink, Transport};
+use crate::{Event, LinkError, MessageKey, RegisterError, RegisteredMemory, Sink, Transport};
 
 /// Names of combinations, kept for ever: there are as many as combinations of transports.
 static NAMES: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::new());
@@ -170,6 +170,29 @@ impl Transport for Router {
             .iter()
             .map(|transport| transport.memory_in_use())
             .sum()
+    }
+
+    fn register(&mut self, memory: Memory) -> Result<(), RegisterError> {
+        for at in 0..self.transports.len() {
+            if let Err(error) = self.transports[at].register(memory) {
+                for transport in &mut self.transports[..at] {
+                    transport.deregister(memory);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn deregister(&mut self, memory: Memory) {
+        for transport in &mut self.transports {
+            transport.deregister(memory);
+        }
+    }
+
+    fn registered(&self) -> RegisteredMemory {
+        let all = self.transports.iter().map(|it| it.registered());
+        all.fold(RegisteredMemory::default(), |sum, its| sum + its)
     }
 
     fn close(&mut self, timeout: Duration) {

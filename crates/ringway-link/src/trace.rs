@@ -12,7 +12,7 @@ use std::{
 use ringway_plan::Rank;
 use ringway_sys::Memory;
 
-use crate::{Event, LinkError, MessageKey, Sink, Transport};
+use crate::{Event, LinkError, MessageKey, RegisterError, RegisteredMemory, Sink, Transport};
 
 /// A transport that is recorded.
 pub struct Trace {
@@ -458,6 +458,18 @@ impl Transport for Trace {
 
     fn memory_in_use(&self) -> usize {
         self.inner.memory_in_use()
+    }
+
+    fn register(&mut self, memory: Memory) -> Result<(), RegisterError> {
+        self.inner.register(memory)
+    }
+
+    fn deregister(&mut self, memory: Memory) {
+        self.inner.deregister(memory);
+    }
+
+    fn registered(&self) -> RegisteredMemory {
+        self.inner.registered()
     }
 
     fn close(&mut self, timeout: Duration) {

@@ -12,7 +12,7 @@ use std::{
 use ringway_plan::Rank;
 use ringway_sys::Memory;
 
-use crate::LinkError;
+use crate::{LinkError, RegisterError};
 
 /// Names a message between two ranks. Both sides compute it from the schedule, so that it needs no
 /// negotiation. Between two ranks and in one direction, a key is used once.
@@ -107,6 +107,29 @@ pub enum Event {
     },
 }
 
+/// What is registered with RDMA devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisteredMemory {
+    /// Bytes of the user's, in whole pages.
+    pub bytes: usize,
+    /// In how many ranges of pages.
+    pub regions: usize,
+    /// How often devices were asked to register something so far, buffers of transports included.
+    pub registrations: u64,
+}
+
+impl std::ops::Add for RegisteredMemory {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            regions: self.regions + other.regions,
+            registrations: self.registrations + other.registrations,
+        }
+    }
+}
+
 /// Wakes a thread that sleeps on a transport's [`Transport::fd`]. Cheap to clone, callable from any thread.
 pub trait Wake: Send + Sync {
     /// Makes the fd readable, once, so that the sleeper looks again.
@@ -167,6 +190,24 @@ pub trait Transport: Send {
 
     /// Bytes that the transport has allocated for buffers.
     fn memory_in_use(&self) -> usize;
+
+    /// Makes memory known that messages will come from and go to again and again: where a device can, they do so without a
+    /// copy. It must stay valid until [`Transport::deregister`] has been called as often, with the same memory.
+    ///
+    /// # Errors
+    /// If the device or a limit refuses; then messages are copied.
+    fn register(&mut self, _memory: Memory) -> Result<(), RegisterError> {
+        Ok(())
+    }
+
+    /// Takes back a [`Transport::register`]: with the last one of a range its registration ends. Operations that are under way
+    /// may go on.
+    fn deregister(&mut self, _memory: Memory) {}
+
+    /// What is registered.
+    fn registered(&self) -> RegisteredMemory {
+        RegisteredMemory::default()
+    }
 
     /// Tells peers of an orderly leave, within `timeout`, so that they do not take it for a crash.
     fn close(&mut self, timeout: Duration);

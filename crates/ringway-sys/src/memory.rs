@@ -9,6 +9,9 @@ use std::{array, ops::Range};
 use ringway_kernels::{Cast, Finish, Stores};
 use ringway_plan::{DataType, ReduceOp};
 
+/// The size of pages; larger ones are multiples of it.
+const PAGE: usize = 4096;
+
 /// Up to this many operands [`Memory::combine`] allocates nothing.
 const FEW: usize = 16;
 
@@ -76,6 +79,17 @@ impl Memory {
         Self {
             ptr,
             len: range.end - range.start,
+        }
+    }
+
+    /// The whole pages that it lies in, of the size that all systems' pages are multiples of. They are mapped with it, and stay
+    /// mapped as long. The bytes around it are others': to be registered with a device, never to be read or written.
+    pub fn pages(self) -> Self {
+        let (start, end) = (self.ptr.addr(), self.ptr.addr() + self.len);
+        let before = start % PAGE;
+        Self {
+            ptr: self.ptr.wrapping_sub(before),
+            len: end.next_multiple_of(PAGE) - (start - before),
         }
     }
 
@@ -279,6 +293,21 @@ mod tests {
         assert_eq!(a, [1.5, 2.25, 0.0]);
         of(&mut sum).cast(Cast::F32ToBf16, of(&mut a));
         assert_eq!(sum, [0x3fc0, 0x4010, 0]);
+    }
+
+    #[test]
+    fn pages_are_whole_and_hold_the_range() {
+        let mut bytes = vec![0u8; 5 * PAGE];
+        let all = of(&mut bytes);
+        let aligned = all.as_ptr().addr().next_multiple_of(PAGE) - all.as_ptr().addr();
+        for (range, pages) in [(0..1, 1), (PAGE - 1..PAGE + 1, 2), (PAGE..3 * PAGE, 2)] {
+            let part = all.slice(aligned + range.start..aligned + range.end);
+            let whole = part.pages();
+            assert!(whole.as_ptr().addr().is_multiple_of(PAGE));
+            assert_eq!(whole.len(), pages * PAGE);
+            let skip = part.as_ptr().addr() - whole.as_ptr().addr();
+            assert!(skip < PAGE && skip + part.len() <= whole.len());
+        }
     }
 
     #[test]

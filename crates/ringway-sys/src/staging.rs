@@ -10,11 +10,15 @@ use crate::Memory;
 /// Buffers are aligned to a pair of cache lines, which the hardware fetches together.
 const ALIGN: usize = 128;
 
+/// Those of a page and more are aligned to pages: if one is registered with a NIC, kernels before 5.12 withhold its pages from
+/// forked children, in which nothing of others' may lie.
+const PAGE: usize = 4096;
+
 /// Free buffers, by the power of two of their size.
 static FREE: Mutex<[Vec<Memory>; usize::BITS as usize]> =
     Mutex::new([const { Vec::new() }; usize::BITS as usize]);
 
-/// A buffer with a [`Memory`] handle, aligned to 128 bytes. Its bytes are what the last user left.
+/// A buffer with a [`Memory`] handle, aligned to 128 bytes, or to a page of 4 KiB if it is as long. Its bytes are what the last user left.
 ///
 /// A handle has no lifetime, so the memory must outlive every copy of it: it is never given back to
 /// the system, but kept for the next buffer of that size class. What a handle kept too long shows
@@ -59,7 +63,8 @@ impl Drop for Staging {
 }
 
 fn allocate(size: usize) -> Memory {
-    let Ok(layout) = Layout::from_size_align(size, ALIGN) else {
+    let align = if size < PAGE { ALIGN } else { PAGE };
+    let Ok(layout) = Layout::from_size_align(size, align) else {
         unreachable!("a power of two that is at least the alignment is a valid layout")
     };
     // SAFETY: the size is not zero.
@@ -81,7 +86,9 @@ mod tests {
         let first = Staging::new(5_000_000);
         assert_eq!(first.memory().len(), 5_000_000);
         assert_eq!(first.footprint(), 8_388_608);
-        assert!(first.memory().as_ptr().addr().is_multiple_of(ALIGN));
+        assert!(first.memory().as_ptr().addr().is_multiple_of(PAGE));
+        let short = Staging::new(100);
+        assert!(short.memory().as_ptr().addr().is_multiple_of(ALIGN));
         let address = first.memory().as_ptr();
         drop(first);
         assert_eq!(Staging::new(7_000_000).memory().as_ptr(), address);

@@ -17,6 +17,8 @@ use ringway_kernels::Element;
 use ringway_link::shm::ArenaBlock;
 use ringway_sys::Memory;
 
+use crate::Registration;
+
 /// A buffer that an operation may read and write.
 pub trait Buffer: sealed::Sealed + Send {
     /// The type of its elements.
@@ -64,6 +66,8 @@ impl<T: Element> Buffer for Vec<T> {
 /// [`Communicator::allocate`](crate::Communicator::allocate).
 #[derive(Debug)]
 pub struct ArenaBuffer<T> {
+    /// With RDMA devices; before the storage, so that it ends first.
+    registration: Option<Registration>,
     memory: Memory,
     len: usize,
     /// What `memory` points into.
@@ -84,6 +88,7 @@ impl<T: Element> ArenaBuffer<T> {
         // SAFETY: the block is this buffer's alone, and at least as long as `memory`.
         unsafe { std::ptr::write_bytes(memory.as_ptr(), 0, memory.len()) };
         Self {
+            registration: None,
             memory,
             len,
             _storage: Storage::Arena(block),
@@ -96,11 +101,17 @@ impl<T: Element> ArenaBuffer<T> {
         let mut storage = vec![0_u64; (len * size_of::<T>()).div_ceil(8)];
         let memory = exclusive(&mut storage).slice(0..len * size_of::<T>());
         Self {
+            registration: None,
             memory,
             len,
             _storage: Storage::Heap(storage),
             elements: PhantomData,
         }
+    }
+
+    /// Keeps it registered while it lives.
+    pub(crate) fn hold(&mut self, registration: Registration) {
+        self.registration = Some(registration);
     }
 
     /// Whether peers on this host reach it without a copy.
@@ -147,6 +158,21 @@ impl<T: Element> Buffer for &mut ArenaBuffer<T> {
     fn memory(&mut self) -> Memory {
         self.memory
     }
+}
+
+/// The elements of a buffer whose handle is `memory`.
+pub(crate) fn elements<B: Buffer>(_buffer: &B, memory: Memory) -> &[B::Element] {
+    let len = memory.len() / size_of::<B::Element>();
+    // SAFETY: the handle is of the buffer's elements, which stay where they are while it lives, and are borrowed as it is.
+    // Others write to them only during operations that the buffer is lent to.
+    unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), len) }
+}
+
+/// The same, to be changed.
+pub(crate) fn elements_mut<B: Buffer>(_buffer: &mut B, memory: Memory) -> &mut [B::Element] {
+    let len = memory.len() / size_of::<B::Element>();
+    // SAFETY: as for `elements`, and the buffer is borrowed exclusively.
+    unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().cast(), len) }
 }
 
 /// A handle to borrowed elements that will be read and written.

@@ -399,21 +399,34 @@ impl Communicator {
             })
     }
 
-    /// Memory that the ranks of this host reach without a copy, for `len` elements, zeros. Where this host has
-    /// one rank only, or shared memory is not to be used, it is ordinary memory.
+    /// Memory that the ranks of this host, and RDMA devices, reach without a copy, for `len` elements, zeros. Where this host
+    /// has one rank only, or shared memory is not to be used, it is ordinary memory. It is registered with the RDMA device,
+    /// if there is one; where that is refused, a warning says why, and messages are copied.
     ///
     /// # Errors
     /// The arena is full: the setting `arena_size`.
     pub fn allocate<T: Element>(&self, len: usize) -> Result<ArenaBuffer<T>, Error> {
-        let Some(host) = &self.engine().host else {
-            return Ok(ArenaBuffer::private(len));
+        let mut buffer = match &self.engine().host {
+            None => ArenaBuffer::private(len),
+            Some(host) => {
+                let bytes = len.saturating_mul(size_of::<T>());
+                let block = host
+                    .user_arena()
+                    .allocate(bytes)
+                    .map_err(|e| Error::Memory(e.to_string()))?;
+                ArenaBuffer::in_arena(block, len)
+            }
         };
-        let bytes = len.saturating_mul(size_of::<T>());
-        let block = host
-            .user_arena()
-            .allocate(bytes)
-            .map_err(|e| Error::Memory(e.to_string()))?;
-        Ok(ArenaBuffer::in_arena(block, len))
+        match self.register_memory(buffer.handle()) {
+            Ok(registration) => buffer.hold(registration),
+            Err(error) => {
+                let bytes = buffer.handle().len();
+                lock(&self.engine().not_registered).warn(Instant::now(), |more| {
+                    tracing::warn!(%error, bytes, "messages from and to this memory are copied{more}");
+                });
+            }
+        }
+        Ok(buffer)
     }
 
     /// The deadline of operations that name none.

@@ -213,8 +213,10 @@ fn over(
     if let Err(reason) = &device {
         tracing::warn!(reason, "no RDMA here: all messages go over TCP");
     }
+    let registered_limit = usize::try_from(settings.values().registered_limit);
     let options = RdmaSettings {
         memory_limit,
+        registered_limit: registered_limit.unwrap_or(usize::MAX),
         ..RdmaSettings::default()
     };
     let transport = RdmaTransport::new(tcp, device, options);

@@ -20,6 +20,16 @@ fn world<R: Send>(
     transports: &str,
     body: impl Fn(Communicator) -> R + Sync,
 ) -> Vec<R> {
+    world_with(ranks, transports, &[], body)
+}
+
+/// The same, with some settings.
+fn world_with<R: Send>(
+    ranks: usize,
+    transports: &str,
+    chosen: &[(&str, &str)],
+    body: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     drop(socket);
@@ -28,10 +38,11 @@ fn world<R: Send>(
             let body = &body;
             scope.spawn(move || {
                 let mut settings = Settings::default();
-                let name = "test".into();
-                settings
-                    .set("transports", transports, Source::Flag { name })
-                    .unwrap();
+                let name = "test".to_owned();
+                for (setting, value) in chosen.iter().chain(&[("transports", transports)]) {
+                    let name = String::clone(&name);
+                    settings.set(setting, value, Source::Flag { name }).unwrap();
+                }
                 let rendezvous = Rendezvous::Master {
                     host: "127.0.0.1".into(),
                     port,
@@ -92,6 +103,85 @@ fn same_bits<T: Element + PartialEq + std::fmt::Debug>(
     let over = |transports| world(ranks, transports, |comm| calls(&comm, lengths, make));
     let (rdma, tcp) = (over("rdma"), over("tcp"));
     assert!(rdma.iter().all(|results| *results == tcp[0]));
+}
+
+/// A model's worth of buffers, registered or in the arena, reduced and gathered again and again.
+fn steps(comm: &Communicator, is_registered: bool) -> Vec<Vec<f32>> {
+    let (me, n) = (comm.rank(), comm.size());
+    let value = |i: usize| ((me * 31 + i) as f32).sin();
+    let make = |len: usize| (0..len).map(value).collect::<Vec<f32>>();
+    // Of which two may lie in the same page.
+    let mut model: Vec<Vec<f32>> = [300, 70_000, 200, 30_001].map(make).into();
+    let mut arena = comm.allocate::<f32>(50_000).unwrap();
+    let mut all = vec![0.0; 9_000 * n];
+    let mut step = |buffers: &mut [&mut [f32]]| {
+        for buffer in buffers {
+            comm.all_reduce(buffer, ReduceOp::Average).unwrap();
+        }
+        arena
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, x)| *x = value(i));
+        comm.all_reduce(&mut arena, ReduceOp::Sum).unwrap();
+        comm.all_gather(&arena[..9_000], &mut all).unwrap();
+    };
+    if is_registered {
+        let buffers = model.iter_mut().map(Vec::as_mut_slice);
+        let mut registered = comm.register_parameter_buffers(buffers).unwrap();
+        let mut buffers: Vec<&mut [f32]> = registered.iter_mut().map(|it| &mut **it).collect();
+        step(&mut buffers);
+        let before = comm.registered_memory();
+        // The model's page ranges, and the arena's.
+        assert!((4..=5).contains(&before.regions), "{before:?}");
+        for _ in 0..5 {
+            step(&mut buffers);
+        }
+        assert_eq!(
+            comm.registered_memory(),
+            before,
+            "an operation registers nothing"
+        );
+        drop(buffers);
+        drop(registered);
+        assert_eq!(comm.registered_memory().regions, 1);
+    } else {
+        let mut buffers: Vec<&mut [f32]> = model.iter_mut().map(Vec::as_mut_slice).collect();
+        for _ in 0..6 {
+            step(&mut buffers);
+        }
+    }
+    drop(arena);
+    assert_eq!(comm.registered_memory().bytes, 0);
+    model.push(all);
+    model
+}
+
+#[test]
+fn registered_memory_gives_the_bits_that_tcp_gives_and_is_registered_once() {
+    for ranks in [2, 3] {
+        let registered = world(ranks, "rdma", |comm| steps(&comm, true));
+        let tcp = world(ranks, "tcp", |comm| steps(&comm, false));
+        assert!(registered.iter().all(|results| *results == tcp[0]));
+    }
+}
+
+#[test]
+fn more_than_the_limit_is_refused_or_copied() {
+    let limit = [("registered_limit", "1MiB")];
+    let results = world_with(2, "rdma", &limit, |comm| {
+        let refused = comm.register(vec![0_u8; 2 << 20]).unwrap_err().to_string();
+        // Arena memory works all the same.
+        let mut x = comm.allocate::<u32>(1 << 20).unwrap();
+        x.fill(1);
+        comm.all_reduce(&mut x, ReduceOp::Sum).unwrap();
+        assert!(x.iter().all(|&x| x == 2));
+        assert_eq!(comm.registered_memory().bytes, 0);
+        refused
+    });
+    for refused in results {
+        assert!(refused.contains("the limit is 1048576"), "{refused}");
+        assert!(refused.contains("RINGWAY_REGISTERED_LIMIT"), "{refused}");
+    }
 }
 
 proptest! {

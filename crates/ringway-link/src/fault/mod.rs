@@ -19,7 +19,7 @@ use plan::{Kind, Point, Rule};
 use ringway_plan::Rank;
 use ringway_sys::{Epoll, Interest, Memory, Timer};
 
-use crate::{Event, LinkError, MessageKey, Sink, Transport};
+use crate::{Event, LinkError, MessageKey, RegisterError, RegisteredMemory, Sink, Transport};
 
 /// How long events wait for company to be reordered with.
 const GATHER: Duration = Duration::from_millis(1);
@@ -404,6 +404,18 @@ impl Transport for Fault {
 
     fn memory_in_use(&self) -> usize {
         self.inner.memory_in_use()
+    }
+
+    fn register(&mut self, memory: Memory) -> Result<(), RegisterError> {
+        self.inner.register(memory)
+    }
+
+    fn deregister(&mut self, memory: Memory) {
+        self.inner.deregister(memory);
+    }
+
+    fn registered(&self) -> RegisteredMemory {
+        self.inner.registered()
     }
 
     fn close(&mut self, timeout: Duration) {

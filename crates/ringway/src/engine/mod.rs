@@ -25,7 +25,7 @@ use std::{
 };
 
 use ringway_link::{
-    Transport,
+    Damper, Transport,
     shm::{HostSegment, mapped::MappedGroup},
 };
 use ringway_plan::{BadOverrides, Link, Machine};
@@ -57,7 +57,9 @@ pub(crate) struct Engine {
     pub(crate) mapped_groups: Mutex<Vec<MappedGroup>>,
     /// The longest message that the transport takes in one piece.
     pub(crate) slice_bytes: usize,
-    driver: Mutex<Driver>,
+    pub(crate) driver: Mutex<Driver>,
+    /// Of arena memory that could not be registered.
+    pub(crate) not_registered: Mutex<Damper>,
     /// The transport's fd, to sleep on without holding the driver.
     fd: OwnedFd,
     /// Wakes waiters that sleep on `fd`.
@@ -133,6 +135,7 @@ impl Engine {
             mapped_groups: Mutex::default(),
             slice_bytes: transport.slice_bytes(),
             driver: Mutex::new(Driver::new(transport)),
+            not_registered: Mutex::default(),
             fd,
             bell,
             waiters: AtomicUsize::new(0),

@@ -156,6 +156,15 @@ pub const DEFINITIONS: &[Definition] = &[
         show: |v| v.port.to_string(),
     },
     Definition {
+        name: "registered_limit",
+        default: "64GiB",
+        expected: "a size from 4KiB to 16TiB",
+        doc: "Memory of the user's, arena included, that a rank registers with its RDMA device, at most. It is locked in \
+              RAM where the device is a NIC. What is beyond is copied, or, where it is to be registered, refused.",
+        set: |v, text| put(&mut v.registered_limit, size(text, 4 * KIB, 16 * TIB)),
+        show: |v| show_size(v.registered_limit),
+    },
+    Definition {
         name: "ring_size",
         default: "auto",
         expected: "`auto`, or a number from 2 to 65536",

@@ -31,6 +31,8 @@ pub struct Values {
     pub memory_limit: u64,
     /// Where a rank listens.
     pub port: Ports,
+    /// Bytes of the user's memory that are registered with RDMA devices, at most.
+    pub registered_limit: u64,
     /// Ranks in a ring of hierarchical algorithms; none: from the topology.
     pub ring_size: Option<usize>,
     /// How long a waiting thread spins before it sleeps.
@@ -57,6 +59,7 @@ impl Default for Values {
             log: tracing::level_filters::LevelFilter::OFF,
             memory_limit: 0,
             port: Ports::Any,
+            registered_limit: 0,
             ring_size: None,
             spin: Duration::ZERO,
             streams: 0,

@@ -8,7 +8,9 @@ use std::{
 };
 
 use ringway::{Memory, Rank};
-use ringway_link::{Event, LinkError, MessageKey, Sink, Transport};
+use ringway_link::{
+    Event, LinkError, MessageKey, RegisterError, RegisteredMemory, Sink, Transport,
+};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::world::now;
@@ -95,6 +97,18 @@ impl Transport for Killer {
 
     fn memory_in_use(&self) -> usize {
         self.0.memory_in_use()
+    }
+
+    fn register(&mut self, memory: Memory) -> Result<(), RegisterError> {
+        self.0.register(memory)
+    }
+
+    fn deregister(&mut self, memory: Memory) {
+        self.0.deregister(memory);
+    }
+
+    fn registered(&self) -> RegisteredMemory {
+        self.0.registered()
     }
 
     fn close(&mut self, timeout: Duration) {

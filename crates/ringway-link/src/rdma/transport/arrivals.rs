@@ -8,6 +8,7 @@ use super::{
     frame::{Frame, HEADER, Tag},
     link::{GREETING, Link},
     peer::{Held, Inbound, Outbound, Place, Route},
+    pool::Lease,
 };
 use crate::{
     Event, LinkError, MessageKey, Sink,
@@ -294,10 +295,10 @@ impl RdmaTransport {
         let Some(link) = &mut self.peers[peer].link else {
             return;
         };
-        let Some(offered) = link.offers.remove(number) else {
+        let Some(offered) = link.take_offer(number) else {
             return self.breaks_protocol(peer, format!("offer {number}, which was never made"));
         };
-        self.pool.give(offered.buffer);
+        self.pool.end(offered.lease);
         if !offered.ended
             && let Some((op, _)) = self.ops.begun(&offered.key)
             && let Some(Inbound::Posted { offer, .. }) =
@@ -313,7 +314,7 @@ impl RdmaTransport {
             return;
         };
         let done = link.landed(&mut **device, channel);
-        let Some(offered) = link.offers.remove(number) else {
+        let Some(offered) = link.take_offer(number) else {
             let detail = format!("a message for offer {number}, which was never made");
             return self.breaks_protocol(peer, detail);
         };
@@ -322,22 +323,26 @@ impl RdmaTransport {
         let slot = Slot::new(peer, &key);
         let op = self.ops.begun(&key).filter(|_| !offered.ended);
         let Some((op, _)) = op else {
-            return self.pool.give(offered.buffer);
+            return self.pool.end(offered.lease);
         };
         let Some(Inbound::Posted { sink, .. }) = op.inbound.remove(&slot) else {
-            return self.pool.give(offered.buffer);
+            return self.pool.end(offered.lease);
         };
-        let lies = offered.buffer.memory(sink.len());
-        let view = match sink {
-            Sink::Place(place) => {
-                place.copy_from(lies);
-                self.pool.give(offered.buffer);
-                Memory::EMPTY
-            }
-            Sink::View(_) => {
-                let held = Held::Buffer(offered.buffer);
+        let view = match (offered.lease, sink) {
+            (Lease::Buffer(buffer), Sink::View(len)) => {
+                let lies = buffer.memory(len);
+                let held = Held::Buffer(buffer);
                 op.inbound.insert(slot, Inbound::Viewed(held));
                 lies
+            }
+            (Lease::Buffer(buffer), Sink::Place(place)) => {
+                place.copy_from(buffer.memory(place.len()));
+                self.pool.give(buffer);
+                Memory::EMPTY
+            }
+            (in_place, _) => {
+                self.pool.end(in_place);
+                Memory::EMPTY
             }
         };
         self.events.push(Event::Received { peer, key, view });

@@ -240,7 +240,7 @@ impl RdmaTransport {
             for pair in link.pairs() {
                 self.pairs[pair.0 as usize] = None;
             }
-            link.close(&mut **device);
+            link.close(Some(&mut **device), &mut self.pool);
             link.recycle(&mut self.pool);
         }
         for (key, inbound, outbound) in self.ops.take_peer(peer) {
@@ -262,11 +262,12 @@ impl RdmaTransport {
             return;
         }
         self.open -= usize::from(state.route.is_open());
-        if let (Ok(device), Some(link)) = (&mut self.device, &mut state.link) {
+        if let Some(link) = &mut state.link {
             for pair in link.pairs() {
                 self.pairs[pair.0 as usize] = None;
             }
-            link.close(&mut **device);
+            let device = self.device.as_mut().ok();
+            link.close(device.map(|device| &mut **device as _), &mut self.pool);
         }
         state.route = Route::Lost(error.clone());
         self.events.push(Event::Lost { peer, error });

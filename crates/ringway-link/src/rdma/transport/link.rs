@@ -12,7 +12,7 @@ use super::{
     MAX_CHANNELS, RdmaSettings,
     exchange::Terms,
     frame::{Credit, Frame, HEADER, Tag},
-    pool::{Buffer, NoBuffer, Pool},
+    pool::{Buffer, Lease, NoBuffer, Pool},
     slab::Slab,
 };
 use crate::{
@@ -80,14 +80,14 @@ struct Flight {
     key: Option<MessageKey>,
     /// Where it is sent from; neither if it went inline.
     slot: Option<u16>,
-    buffer: Option<Buffer>,
+    lease: Option<Lease>,
 }
 
 /// A place that the peer was told of.
 #[derive(Debug)]
 pub(super) struct Offered {
     pub(super) key: MessageKey,
-    pub(super) buffer: Buffer,
+    pub(super) lease: Lease,
     /// Its operation has ended: what comes is dropped.
     pub(super) ended: bool,
 }
@@ -119,6 +119,8 @@ pub(super) struct Link {
     /// Requests that are under way and are of messages, or have memory.
     flights: Slab<Flight>,
     pub(super) offers: Slab<Offered>,
+    /// Flights from the user's memory, and offers of it, whose operation has ended.
+    lingering: usize,
     /// Long messages that wait for an offer and are not announced.
     pub(super) unannounced: Vec<MessageKey>,
     /// The queue pairs are destroyed; memory stays for what is still looked at.
@@ -175,6 +177,7 @@ impl Link {
             writes: VecDeque::new(),
             flights: Slab::default(),
             offers: Slab::default(),
+            lingering: 0,
             unannounced: Vec::new(),
             closed: false,
         };
@@ -183,7 +186,7 @@ impl Link {
             .clamp(1, RdmaSettings::MAX_DATA_CHANNELS);
         let made = link.make_channels(device, receives, data);
         if let Err(error) = made {
-            link.close(device);
+            link.close(Some(device), pool);
             link.recycle(pool);
             return Err(error.into());
         }
@@ -328,7 +331,7 @@ impl Link {
         let flight = self.flights.insert(Flight {
             key: Some(tag.key),
             slot: None,
-            buffer: None,
+            lease: None,
         });
         self.post(device, Frame::Eager(tag), src, Some(flight))?;
         Ok(Some(flight))
@@ -369,9 +372,34 @@ impl Link {
 
     /// The operation of a message that is under way has ended.
     pub(super) fn abandon(&mut self, flight: u32) {
-        if let Some(flight) = self.flights.get_mut(flight) {
-            flight.key = None;
+        if let Some(flight) = self.flights.get_mut(flight)
+            && flight.key.take().is_some()
+            && flight.lease.as_ref().is_some_and(Lease::is_in_place)
+        {
+            self.lingering += 1;
         }
+    }
+
+    /// The operation of a message that the peer may still write has ended.
+    pub(super) fn end_offer(&mut self, number: u32) {
+        if let Some(offered) = self.offers.get_mut(number)
+            && !std::mem::replace(&mut offered.ended, true)
+            && offered.lease.is_in_place()
+        {
+            self.lingering += 1;
+        }
+    }
+
+    /// Takes out an offer that is used, or will not be.
+    pub(super) fn take_offer(&mut self, number: u32) -> Option<Offered> {
+        let offered = self.offers.remove(number)?;
+        self.lingering -= usize::from(offered.ended && offered.lease.is_in_place());
+        Some(offered)
+    }
+
+    /// Whether either side may still touch user memory for an operation that has ended.
+    pub(super) const fn lingers(&self) -> bool {
+        self.lingering > 0
     }
 
     /// Posts what has waited, and gives credit back. Long messages that are under way now go to `started`, with the
@@ -487,7 +515,7 @@ impl Link {
                     self.flights.insert(Flight {
                         key: None,
                         slot: None,
-                        buffer: None,
+                        lease: None,
                     })
                 });
                 if let Some(flight) = self.flights.get_mut(flight) {
@@ -528,10 +556,8 @@ impl Link {
         let Some(channel) = channel else {
             return Ok(None);
         };
-        let len = write.src.len();
-        let buffer = pool.take(device, len)?;
-        buffer.memory(len).copy_from(write.src);
-        let source = Source::Memory(buffer.region.local(0..len as u64));
+        let (lease, local) = pool.source(device, write.src)?;
+        let source = Source::Memory(local);
         let work = Work::Write {
             source,
             remote: write.place,
@@ -540,7 +566,7 @@ impl Link {
         let flight = self.flights.insert(Flight {
             key: Some(write.key),
             slot: None,
-            buffer: Some(buffer),
+            lease: Some(lease),
         });
         device.post_send(channel.pair, &request(flight.into(), work))?;
         channel.under_way += 1;
@@ -553,8 +579,9 @@ impl Link {
         self.channels[channel].under_way -= 1;
         let flight = self.flights.remove(u32::try_from(id).ok()?)?;
         self.send_slots.extend(flight.slot);
-        if let Some(buffer) = flight.buffer {
-            pool.give(buffer);
+        if let Some(lease) = flight.lease {
+            self.lingering -= usize::from(flight.key.is_none() && lease.is_in_place());
+            pool.end(lease);
         }
         flight.key
     }
@@ -611,15 +638,21 @@ impl Link {
         device.post_receive(self.channels[channel].pair, ReceiveRequest { id, into })
     }
 
-    /// Ends the queue pairs: from then on neither side reaches the other's memory. What is looked at stays.
-    pub(super) fn close(&mut self, device: &mut dyn Device) {
-        if !std::mem::replace(&mut self.closed, true) {
+    /// Ends the queue pairs, if they haven't ended with the device: from then on neither side reaches the other's memory. What
+    /// is looked at stays.
+    pub(super) fn close(&mut self, device: Option<&mut dyn Device>, pool: &mut Pool) {
+        if let Some(device) = device.filter(|_| !self.closed) {
             for channel in &self.channels {
                 device.destroy(channel.pair);
             }
         }
+        self.closed = true;
         self.queue.clear();
         self.writes.clear();
+        let flights = self.flights.drain().filter_map(|flight| flight.lease);
+        let offers = self.offers.drain().map(|offered| offered.lease);
+        flights.chain(offers).for_each(|lease| pool.end(lease));
+        self.lingering = 0;
     }
 
     /// Gives the slots back, of a closed link over which no message went.

@@ -200,14 +200,12 @@ impl RdmaTransport {
         let (Ok(device), Some(link)) = (&mut self.device, &mut self.peers[peer].link) else {
             return;
         };
-        let len = sink.len();
-        let done = match self.pool.take(&mut **device, len) {
-            Ok(buffer) => {
-                let place = buffer.region.remote(0);
+        let done = match self.pool.place(&mut **device, *sink) {
+            Ok((lease, place)) => {
                 let ended = false;
-                let number = link.offers.insert(Offered { key, buffer, ended });
+                let number = link.offers.insert(Offered { key, lease, ended });
                 *offer = Some(number);
-                let len = len as u32;
+                let len = sink.len() as u32;
                 let tag = Tag {
                     key,
                     fingerprint,
@@ -321,10 +319,8 @@ impl RdmaTransport {
                 offer: Some(number),
                 ..
             } => {
-                if let Some(link) = &mut self.peers[peer].link
-                    && let Some(offered) = link.offers.get_mut(number)
-                {
-                    offered.ended = true;
+                if let Some(link) = &mut self.peers[peer].link {
+                    link.end_offer(number);
                 }
                 self.control(peer, Frame::Revoke { key, number });
             }

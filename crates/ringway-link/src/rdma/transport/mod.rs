@@ -13,7 +13,7 @@
 //!   there; the credit goes back when the slot is free. Without credit a short message is announced, and then treated as
 //!   a long one.
 //! - A *long* message waits for an offer, which its receiver sends as soon as the receive is posted: address, key and a number.
-//!   The sender copies it to registered memory and WRITEs it there, with the number as immediate data, against a credit of the
+//!   The sender WRITEs it there, with the number as immediate data, against a credit of the
 //!   queue pair, of which one completes a receive. It is announced when the rank goes to sleep and the offer hasn't come.
 //! - An offer is used once, by the WRITE, or comes back as unused: from a sender whose operation has ended or is another, or
 //!   because the receiver, whose operation has ended, has asked for it. Until one of the two the memory stays reserved: the
@@ -21,9 +21,10 @@
 //! - Every frame brings credit back; if there is none to send, and half is used, one goes for that alone.
 //!
 //! # Whose memory
-//! The device sees only buffers of the transport's own, registered when they are made and then used again. So nothing is
-//! registered for a message, the user may free memory when an operation has ended, however it ended, and a peer can never
-//! write to what it was not offered. The price is a copy at each side; `docs/decisions/0009-rdma-transport.md` says more.
+//! Messages are sent from, and received into, user memory that is registered, and otherwise buffers of the transport's own, at
+//! the price of a copy. Nothing is registered for a message. When an operation has ended, however it ended, its memory is the
+//! user's again: if it ends in the middle, `cancel` waits until flights from there have ended and peers have said that they
+//! won't write there, and cuts off those that don't say so. `docs/decisions/0010-registered-memory.md` says more.
 //!
 //! # Why nothing gets stuck
 //! As with TCP, see there: a rank that polls takes all frames off their slots and all long messages off their receives, and
@@ -38,6 +39,7 @@ mod link;
 mod messages;
 mod peer;
 mod pool;
+mod registrations;
 mod settings;
 mod slab;
 
@@ -55,11 +57,15 @@ pub use settings::RdmaSettings;
 use self::{
     exchange::NOTE,
     frame::{Frame, Tag},
+    link::Link,
     peer::{Inbound, Ops, Outbound, Peer, Route},
     pool::Pool,
 };
 use super::{Completion, Device};
-use crate::{Event, LinkError, MessageKey, Sink, Transport, ops::Slot, tcp::TcpTransport};
+use crate::{
+    Event, LinkError, MessageKey, RegisterError, RegisteredMemory, Sink, Transport, ops::Slot,
+    tcp::TcpTransport,
+};
 
 /// The most queue pairs to a peer.
 const MAX_CHANNELS: usize = 5;
@@ -116,7 +122,7 @@ impl RdmaTransport {
             device,
             peers: (0..tcp.ranks()).map(|_| Peer::new()).collect(),
             tcp,
-            pool: Pool::new(settings.memory_limit),
+            pool: Pool::new(settings.memory_limit, settings.registered_limit),
             settings,
             pairs: Vec::new(),
             ops: Ops::default(),
@@ -192,6 +198,35 @@ impl RdmaTransport {
         }
         self.hear_offers();
         true
+    }
+
+    /// After an operation has ended: waits until neither this device nor a peer touches the user's memory for it. A peer that
+    /// says nothing for long is cut off.
+    fn part_from_memory(&mut self) {
+        let lingers = |peer: &Peer| peer.link.as_ref().is_some_and(Link::lingers);
+        let patience = self.settings.cancel_patience;
+        let began = Instant::now();
+        let mut last_moved = began;
+        while let Some(peer) = self.peers.iter().position(lingers) {
+            let now = Instant::now();
+            if now - last_moved >= patience || now - began >= 5 * patience {
+                let detail = format!(
+                    "an operation has ended in the middle of a message, and the rank does not say within {:.1?} that it leaves \
+                     this one's memory alone",
+                    now - began
+                );
+                self.failed(peer, detail);
+            } else if self.poll_device(now) | self.poll_tcp(now) {
+                self.flush();
+                last_moved = now;
+            } else {
+                self.flush();
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+        if let Ok(device) = &mut self.device {
+            self.pool.settle(&mut **device);
+        }
     }
 
     /// Posts what waits.
@@ -341,6 +376,7 @@ impl Transport for RdmaTransport {
         if let Some(mut ended) = self.ops.end(group, op) {
             self.end(group, op, &mut ended);
             self.ops.recycle(ended);
+            self.part_from_memory();
         }
         // The caller may be at other things for a while. What peers wait for, acknowledgements too, must not wait for the
         // next poll.
@@ -355,6 +391,23 @@ impl Transport for RdmaTransport {
 
     fn memory_in_use(&self) -> usize {
         self.tcp.memory_in_use() + self.pool.footprint()
+    }
+
+    fn register(&mut self, memory: Memory) -> Result<(), RegisterError> {
+        match &mut self.device {
+            Ok(device) if !memory.is_empty() => self.pool.hold(&mut **device, memory),
+            _ => Ok(()),
+        }
+    }
+
+    fn deregister(&mut self, memory: Memory) {
+        if let Ok(device) = &mut self.device {
+            self.pool.give_up(&mut **device, memory);
+        }
+    }
+
+    fn registered(&self) -> RegisteredMemory {
+        self.pool.registered()
     }
 
     fn close(&mut self, timeout: Duration) {

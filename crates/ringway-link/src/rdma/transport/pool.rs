@@ -1,9 +1,13 @@
-//! Registered memory: buffers for long messages, made when first needed and then used again, so that a transport that
-//! runs registers nothing.
+//! Registered memory: the user's, where it is registered, and otherwise buffers, made when first needed and then used again.
+//! So a transport that runs registers nothing.
 
 use ringway_sys::{Memory, Staging};
 
-use crate::rdma::{Access, Device, DeviceError, Region};
+use super::registrations::Registrations;
+use crate::{
+    RegisterError, RegisteredMemory, Sink,
+    rdma::{Access, Device, DeviceError, Local, Region, Remote},
+};
 
 /// The least size of a buffer: a page, as that is what devices register.
 const LEAST: usize = 4096;
@@ -19,6 +23,21 @@ impl Buffer {
     /// Its first `len` bytes.
     pub(super) fn memory(&self, len: usize) -> Memory {
         self.staging.memory().slice(0..len)
+    }
+}
+
+/// Where a message is sent from, or received.
+#[derive(Debug)]
+pub(super) enum Lease {
+    /// A buffer, between which and the user's memory it is copied.
+    Buffer(Buffer),
+    /// The user's memory itself: the number of its registration.
+    InPlace(u32),
+}
+
+impl Lease {
+    pub(super) const fn is_in_place(&self) -> bool {
+        matches!(self, Self::InPlace(_))
     }
 }
 
@@ -39,14 +58,20 @@ pub(super) struct Pool {
     /// Bytes of all, free or not.
     footprint: usize,
     limit: usize,
+    registrations: Registrations,
+    /// How often the device was asked to register something.
+    calls: u64,
 }
 
 impl Pool {
-    pub(super) fn new(limit: usize) -> Self {
+    /// `limit` bytes of buffers at most, and of the user's memory `registered_limit`.
+    pub(super) fn new(limit: usize, registered_limit: usize) -> Self {
         Self {
             free: (0..usize::BITS).map(|_| Vec::new()).collect(),
             footprint: 0,
             limit,
+            registrations: Registrations::new(registered_limit),
+            calls: 0,
         }
     }
 
@@ -69,7 +94,81 @@ impl Pool {
             .register(staging.memory(), Access::LOCAL_WRITE | Access::REMOTE_WRITE)
             .map_err(NoBuffer::Device)?;
         self.footprint += size;
+        self.calls += 1;
         Ok(Buffer { staging, region })
+    }
+
+    /// Somewhere to send `memory` from: it, if it is registered, or a copy of it.
+    pub(super) fn source(
+        &mut self,
+        device: &mut dyn Device,
+        memory: Memory,
+    ) -> Result<(Lease, Local), NoBuffer> {
+        if let Some(number) = self.registrations.lease(memory)
+            && let Some(local) = self.registrations.local(number, memory)
+        {
+            return Ok((Lease::InPlace(number), local));
+        }
+        let len = memory.len();
+        let buffer = self.take(device, len)?;
+        buffer.memory(len).copy_from(memory);
+        let local = buffer.region.local(0..len as u64);
+        Ok((Lease::Buffer(buffer), local))
+    }
+
+    /// Somewhere for a peer to write what goes to `sink`: there, if it is registered, or a buffer.
+    pub(super) fn place(
+        &mut self,
+        device: &mut dyn Device,
+        sink: Sink,
+    ) -> Result<(Lease, Remote), NoBuffer> {
+        if let Sink::Place(memory) = sink
+            && let Some(number) = self.registrations.lease(memory)
+            && let Some(remote) = self.registrations.remote(number, memory)
+        {
+            return Ok((Lease::InPlace(number), remote));
+        }
+        let buffer = self.take(device, sink.len())?;
+        let remote = buffer.region.remote(0);
+        Ok((Lease::Buffer(buffer), remote))
+    }
+
+    /// Takes back what no request, and no peer, will touch any more.
+    pub(super) fn end(&mut self, lease: Lease) {
+        match lease {
+            Lease::Buffer(buffer) => self.give(buffer),
+            Lease::InPlace(number) => self.registrations.end_lease(number),
+        }
+    }
+
+    /// Registers memory of the user's.
+    pub(super) fn hold(
+        &mut self,
+        device: &mut dyn Device,
+        memory: Memory,
+    ) -> Result<(), RegisterError> {
+        self.calls += u64::from(self.registrations.hold(device, memory)?);
+        Ok(())
+    }
+
+    /// Ends a registration of the user's.
+    pub(super) fn give_up(&mut self, device: &mut dyn Device, memory: Memory) {
+        self.registrations.give_up(device, memory);
+    }
+
+    /// Ends the registrations that were given up while messages were under way.
+    pub(super) fn settle(&mut self, device: &mut dyn Device) {
+        self.registrations.settle(device);
+    }
+
+    /// What is registered of the user's memory, and how often the device was asked to register something.
+    pub(super) const fn registered(&self) -> RegisteredMemory {
+        let (bytes, regions) = self.registrations.total();
+        RegisteredMemory {
+            bytes,
+            regions,
+            registrations: self.calls,
+        }
     }
 
     /// Takes back a buffer that no request, and no peer, will touch any more.

@@ -17,8 +17,13 @@ pub struct RdmaSettings {
     pub slice: usize,
     /// How long two queue pairs may take to prove that they reach each other.
     pub proof_timeout: Duration,
+    /// How long the end of an operation in the middle of messages waits, while nothing moves, for peers to say that they leave
+    /// its memory alone; five times as long in all.
+    pub cancel_patience: Duration,
     /// Bytes of registered buffers, at most.
     pub memory_limit: usize,
+    /// Bytes of the user's memory that are registered, at most.
+    pub registered_limit: usize,
 }
 
 impl RdmaSettings {
@@ -34,7 +39,10 @@ impl Default for RdmaSettings {
             data_channels: 2,
             slice: 512 << 10,
             proof_timeout: Duration::from_secs(10),
+            // An abort has to come through within a second.
+            cancel_patience: Duration::from_millis(100),
             memory_limit: usize::MAX,
+            registered_limit: usize::MAX,
         }
     }
 }

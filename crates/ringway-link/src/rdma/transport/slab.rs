@@ -27,6 +27,10 @@ impl<T> Slab<T> {
         (self.places.len() - 1) as u32
     }
 
+    pub(super) fn get(&self, number: u32) -> Option<&T> {
+        self.places.get(number as usize)?.as_ref()
+    }
+
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.places.get_mut(number as usize)?.as_mut()
     }
@@ -35,5 +39,11 @@ impl<T> Slab<T> {
         let value = self.places.get_mut(number as usize)?.take()?;
         self.free.push(number);
         Some(value)
+    }
+
+    /// Takes everything out, in the order of the places.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.free.clear();
+        self.places.drain(..).flatten()
     }
 }
