@@ -6,6 +6,7 @@
 
 pub mod config;
 mod finding;
+pub mod host;
 pub mod intent;
 mod report;
 
