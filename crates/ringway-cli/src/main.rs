@@ -3,6 +3,7 @@
 
 mod bench;
 mod config;
+mod doctor;
 mod fabric;
 mod launch;
 mod output;
@@ -33,6 +34,8 @@ enum Command {
     Bench(bench::Bench),
     /// Show the settings, and where each comes from.
     Config(config::Config),
+    /// Find what is wrong with this host for RDMA over Ethernet, and what mends it.
+    Doctor(doctor::Doctor),
     /// Describe the network under a job, check it, place ranks on it, configure its switches and hosts.
     Fabric(fabric::Fabric),
     /// Measure RDMA between two hosts, with perftest's tests and columns.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Bench(bench) => bench.execute(),
         Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
+        Command::Doctor(doctor) => Ok(doctor.execute()),
         Command::Fabric(fabric) => fabric.execute(),
         Command::Perf(perf) => perf.execute().map(|()| ExitCode::SUCCESS),
         Command::Plan(plan) => plan.execute().map(|()| ExitCode::SUCCESS),
