@@ -6,12 +6,14 @@ mod config;
 mod doctor;
 mod fabric;
 mod launch;
+mod machine;
 mod output;
 mod perf;
 mod picture;
 mod plan;
 mod rdma;
 mod run;
+mod sim;
 mod size;
 mod svg;
 mod table;
@@ -46,6 +48,8 @@ enum Command {
     Rdma(rdma::Rdma),
     /// Start a program as several ranks on this machine.
     Run(run::Run),
+    /// Run a collective on a fabric, in virtual time.
+    Sim(sim::Sim),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Command::Plan(plan) => plan.execute().map(|()| ExitCode::SUCCESS),
         Command::Rdma(rdma) => rdma.execute().map(|()| ExitCode::SUCCESS),
         Command::Run(run) => run.execute(),
+        Command::Sim(sim) => sim.execute().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         // One write: ranks that share a terminal would mix their words otherwise.

@@ -13,6 +13,9 @@ use std::{fs, path::Path, process::ExitCode};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
+pub(crate) use picture::draw;
+pub(crate) use place::{Order, order};
+
 /// Describe the network under a job, check it, place ranks on it, configure its switches and hosts.
 #[derive(Debug, Args)]
 pub(crate) struct Fabric {

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, rc::Rc};
 
+use super::pattern::Pattern;
 use crate::{
     model::{Fabric, NodeId},
     routes::{Port, Routes},
@@ -205,6 +206,13 @@ impl<'a> Distances<'a> {
                 hops.unwrap_or_else(|| 2 * fabric.nodes()) as f64
             }
         }
+    }
+
+    /// How far hosts that talk are apart, on average: links, or microseconds of a matrix.
+    pub fn mean_hops(&self, pattern: &Pattern, order: &[usize]) -> f64 {
+        let flows = pattern.flows().iter();
+        let hops: f64 = flows.map(|f| self.hops(order[f.0], order[f.1])).sum();
+        hops / pattern.flows().len().max(1) as f64
     }
 
     /// The hosts of `order`, each beside the nearest of those that are left.

@@ -1,0 +1,148 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+//! `ringway sim`: what it prints, and that its files are what they say.
+
+use std::{path::PathBuf, process::Command};
+
+fn ringway(arguments: &[&str]) -> (bool, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    let output = command.args(arguments).output().unwrap();
+    (
+        output.status.success(),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+/// A file that goes with the test.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str) -> Self {
+        let name = format!("ringway-sim-{}-{name}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn leaf_spine(name: &str) -> File {
+    let file = File::new(name);
+    let new = [
+        "fabric",
+        "new",
+        "leaf-spine",
+        "--hosts",
+        "16",
+        "--leaves",
+        "4",
+        "--spines",
+        "2",
+    ];
+    let (ok, _, error) = ringway(&[&new[..], &["--gpus", "1", "-o", file.path()]].concat());
+    assert!(ok, "{error}");
+    file
+}
+
+/// The simulation is exact arithmetic of fixed order, so its table is the same everywhere.
+#[test]
+fn a_table_is_what_it_was() {
+    let file = leaf_spine("table.yaml");
+    let sim = ["sim", file.path(), "all-reduce", "--sizes", "64K,64M"];
+    let (ok, table, error) =
+        ringway(&[&sim[..], &["--algorithm", "ring,halving_doubling"]].concat());
+    assert!(ok, "{error}");
+    let expected = include_str!("sim-table.txt");
+    assert_eq!(table, expected, "\n{table}");
+}
+
+#[test]
+fn a_random_order_is_slower_and_placement_puts_it_right() {
+    let file = leaf_spine("order.yaml");
+    let run = |more: &[&str]| {
+        let sim = [
+            "sim",
+            file.path(),
+            "all-reduce",
+            "--sizes",
+            "64M",
+            "--algorithm",
+            "ring",
+            "--json",
+        ];
+        let (ok, json, error) = ringway(&[&sim[..], more].concat());
+        assert!(ok, "{error}");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        json["runs"][0]["seconds"].as_f64().unwrap()
+    };
+    let (random, placed) = (
+        run(&["--order", "random:2"]),
+        run(&["--order", "random:2", "--place"]),
+    );
+    assert!(random > 1.5 * placed, "{random} {placed}");
+    assert!((placed / run(&[]) - 1.0).abs() < 0.01);
+}
+
+#[test]
+fn scenarios_traces_and_pictures() {
+    let (file, svg, trace) = (
+        leaf_spine("scenario.yaml"),
+        File::new("hot.svg"),
+        File::new("trace.json"),
+    );
+    let sim = [
+        "sim",
+        file.path(),
+        "all-reduce",
+        "--sizes",
+        "1M",
+        "--algorithm",
+        "ring",
+    ];
+    let files = [
+        "--svg",
+        svg.path(),
+        "--trace",
+        trace.path(),
+        "--slow",
+        "host3:0.5",
+    ];
+    let show = ["--links", "2", "--critical-path"];
+    let (ok, text, error) = ringway(&[&sim[..], &files, &show].concat());
+    assert!(ok, "{error}");
+    assert!(
+        text.contains("critical path") && text.contains("steps"),
+        "{text}"
+    );
+    let json = std::fs::read_to_string(&trace.0).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    let messages = events
+        .iter()
+        .filter(|e| e["name"].as_str().unwrap().starts_with("to "));
+    // Every rank sends 30 chunks, each in one slice.
+    assert_eq!(messages.count(), 16 * 30);
+    assert!(std::fs::read_to_string(&svg.0).unwrap().contains("% busy"));
+
+    let (ok, _, error) = ringway(&[&sim[..], &["--down", "host3-leaf0@10us"]].concat());
+    assert!(!ok);
+    assert!(
+        error.contains("stands still at") && error.contains("waiting for rank"),
+        "{error}"
+    );
+    let (ok, _, error) = ringway(
+        &[
+            &sim[..],
+            &["--level", "latency", "--down", "host3-leaf0@10us"],
+        ]
+        .concat(),
+    );
+    assert!(!ok && error.contains("choose the level `flow`"), "{error}");
+}

@@ -1,0 +1,454 @@
+//! The ranks: their executors and processors, driven over a network.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, VecDeque},
+};
+
+use ringway_fabric::{Fabric, Routes};
+use ringway_plan::{Action, ActionId, Executor, Rank};
+
+use crate::{
+    error::SimError,
+    network::{Message, Network, Passage},
+    scenario::Scenario,
+    time::{Moment, Time},
+    trace::{Kind, Record},
+    world::World,
+};
+
+/// From, to, lane, message, slice.
+type Key = (Rank, Rank, u16, u32, u32);
+
+/// One side of a message that has started.
+#[derive(Clone, Copy)]
+struct Half {
+    id: ActionId,
+    since: Moment,
+    /// Of a send: its number among the rank's.
+    number: u64,
+}
+
+/// A message of which both sides have started.
+#[derive(Clone, Copy)]
+struct Flight {
+    from: Rank,
+    to: Rank,
+    sent: ActionId,
+    wanted: ActionId,
+}
+
+#[derive(Clone, Copy)]
+enum Event {
+    /// An action of a rank is done.
+    Done { rank: Rank, id: ActionId },
+    /// Both sides of a message have started.
+    Meets { flight: Flight, message: Message },
+    /// The sender has spent its overhead.
+    Leaves { message: Message },
+}
+
+/// What happens when. The second number orders what happens at the same time.
+struct Due(Time, u64, Moment, Event);
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// What a rank is like.
+#[derive(Clone, Copy)]
+struct Nature {
+    overhead: Time,
+    /// Bytes per second.
+    reduce: f64,
+}
+
+/// What the fabric does at a time.
+enum Change {
+    Link { link: usize, share: f64 },
+    Reroute,
+}
+
+pub(crate) struct Drive<'a, N> {
+    fabric: &'a Fabric,
+    network: N,
+    executors: Vec<Executor>,
+    natures: Vec<Nature>,
+    /// Streams of each pair and lane.
+    streams: u32,
+    /// When each rank's processor, and its posting of messages, is free.
+    processors: Vec<Moment>,
+    posting: Vec<Moment>,
+    halves: HashMap<Key, Half>,
+    flights: HashMap<u32, Flight>,
+    events: BinaryHeap<Reverse<Due>>,
+    count: u64,
+    sends: Vec<u64>,
+    /// Which ranks are done, how many are not, and the last that happened.
+    finished: Vec<bool>,
+    undone: usize,
+    end: Moment,
+    changes: VecDeque<(Time, Change)>,
+    down: Vec<usize>,
+    /// Numbers of messages and reductions, and their records if these are kept.
+    numbers: u32,
+    records: Option<Vec<Record>>,
+    messages: u64,
+}
+
+/// What [`Drive::run`] comes to.
+pub(crate) struct End {
+    pub(crate) end: Moment,
+    pub(crate) messages: u64,
+    pub(crate) carried: Vec<f64>,
+    pub(crate) records: Vec<Record>,
+}
+
+impl<'a, N: Network> Drive<'a, N> {
+    pub(crate) fn new(
+        fabric: &'a Fabric,
+        world: &World,
+        scenario: &Scenario,
+        network: N,
+        executors: Vec<Executor>,
+        streams: u32,
+        record: bool,
+    ) -> Self {
+        let n = world.ranks();
+        let nature = |rank| {
+            let host = world.place(rank).host;
+            let (overhead, reduce) = match fabric.host(host) {
+                Some(kind) => (kind.overhead, kind.reduce * scenario.share(host)),
+                None => Default::default(),
+            };
+            Nature {
+                overhead: overhead.into(),
+                reduce,
+            }
+        };
+        let mut changes: Vec<(Time, Change)> = scenario
+            .changes
+            .iter()
+            .flat_map(|change| {
+                let (link, share) = (change.link, change.share);
+                let later = change.at + scenario.reroute_after;
+                [
+                    (change.at.into(), Change::Link { link, share }),
+                    (later.into(), Change::Reroute),
+                ]
+            })
+            .collect();
+        changes.sort_by_key(|c| c.0);
+        Self {
+            fabric,
+            network,
+            executors,
+            natures: (0..n).map(nature).collect(),
+            streams: streams.max(1),
+            processors: vec![Moment::START; n],
+            posting: vec![Moment::START; n],
+            halves: HashMap::new(),
+            flights: HashMap::new(),
+            events: BinaryHeap::new(),
+            count: 0,
+            sends: vec![0; n],
+            finished: vec![false; n],
+            undone: n,
+            end: Moment::START,
+            changes: changes.into(),
+            down: Vec::new(),
+            numbers: 0,
+            records: record.then(Vec::new),
+            messages: 0,
+        }
+    }
+
+    /// Runs all ranks to their end.
+    pub(crate) fn run(mut self) -> Result<End, SimError> {
+        let mut now = Time::default();
+        for rank in 0..self.executors.len() {
+            self.poll(rank, Moment::START);
+        }
+        loop {
+            // All that ranks do at a time, before the network goes on.
+            while self.events.peek().is_some_and(|due| due.0.0 <= now) {
+                if let Some(Reverse(Due(_, _, moment, event))) = self.events.pop() {
+                    self.handle(moment, event);
+                }
+            }
+            if self.undone == 0 {
+                break;
+            }
+            let due = self.events.peek().map(|due| due.0.0);
+            let change = self.changes.front().map(|c| c.0);
+            let next = [due, self.network.next(), change];
+            let Some(next) = next.into_iter().flatten().min() else {
+                return Err(self.stalled(now));
+            };
+            now = next;
+            while self.changes.front().is_some_and(|c| c.0 <= now) {
+                if let Some((_, change)) = self.changes.pop_front() {
+                    self.change(now, change);
+                }
+            }
+            while let Some(passage) = self.network.poll(now) {
+                self.passed(passage);
+            }
+        }
+        Ok(End {
+            end: self.end,
+            messages: self.messages,
+            carried: self.network.carried().to_vec(),
+            records: self.records.unwrap_or_default(),
+        })
+    }
+
+    fn handle(&mut self, now: Moment, event: Event) {
+        match event {
+            Event::Done { rank, id } => self.done(rank, id, now),
+            Event::Meets { flight, message } => {
+                let posting = &mut self.posting[flight.from];
+                let start = now.or_later(*posting);
+                *posting = start.latency(self.natures[flight.from].overhead);
+                let since = *posting;
+                self.flights.insert(message.id, flight);
+                self.at(
+                    since,
+                    Event::Leaves {
+                        message: Message { since, ..message },
+                    },
+                );
+            }
+            Event::Leaves { message } => {
+                self.messages += 1;
+                self.network.send(message);
+            }
+        }
+    }
+
+    fn done(&mut self, rank: Rank, id: ActionId, now: Moment) {
+        self.executors[rank].handle_done(id);
+        self.end = self.end.or_later(now);
+        self.poll(rank, now);
+    }
+
+    /// A message has left, and will be there.
+    fn passed(&mut self, passage: Passage) {
+        let Some(flight) = self.flights.remove(&passage.id) else {
+            return;
+        };
+        if let Some(records) = &mut self.records {
+            let record = &mut records[passage.id as usize];
+            (record.begun, record.ended) = (passage.begun.at, passage.arrives.at);
+            record.cause = passage.begun.cause;
+        }
+        let mark = |moment| Moment {
+            cause: Some(passage.id),
+            ..moment
+        };
+        let wanted = Event::Done {
+            rank: flight.to,
+            id: flight.wanted,
+        };
+        self.at(mark(passage.arrives), wanted);
+        self.done(flight.from, flight.sent, mark(passage.left));
+    }
+
+    /// Starts all that a rank may start now.
+    fn poll(&mut self, rank: Rank, now: Moment) {
+        while let Some(action) = self.executors[rank].poll() {
+            match action {
+                Action::Send {
+                    id,
+                    peer,
+                    lane,
+                    message,
+                    slice,
+                    src,
+                } => {
+                    self.sends[rank] += 1;
+                    let number = self.sends[rank];
+                    let key = (rank, peer, lane, message, slice);
+                    self.half(
+                        key,
+                        src.len,
+                        Half {
+                            id,
+                            since: now,
+                            number,
+                        },
+                        true,
+                    );
+                }
+                Action::Recv {
+                    id,
+                    peer,
+                    lane,
+                    message,
+                    slice,
+                    dst,
+                } => {
+                    let key = (peer, rank, lane, message, slice);
+                    self.half(
+                        key,
+                        dst.len,
+                        Half {
+                            id,
+                            since: now,
+                            number: 0,
+                        },
+                        false,
+                    );
+                }
+                Action::View {
+                    id,
+                    peer,
+                    lane,
+                    message,
+                    slice,
+                    len,
+                    ..
+                } => {
+                    let key = (peer, rank, lane, message, slice);
+                    self.half(
+                        key,
+                        len,
+                        Half {
+                            id,
+                            since: now,
+                            number: 0,
+                        },
+                        false,
+                    );
+                }
+                Action::Combine { id, dst, .. }
+                | Action::Copy { id, dst, .. }
+                | Action::Reduce { id, dst, .. } => self.work(rank, id, dst.len, now),
+            }
+        }
+        if self.executors[rank].is_done() && !std::mem::replace(&mut self.finished[rank], true) {
+            self.undone -= 1;
+        }
+    }
+
+    fn half(&mut self, key: Key, len: usize, half: Half, sends: bool) {
+        let Some(other) = self.halves.remove(&key) else {
+            self.halves.insert(key, half);
+            return;
+        };
+        let (sent, wanted) = if sends { (half, other) } else { (other, half) };
+        let (from, to, lane, message, slice) = key;
+        let since = sent.since.or_later(wanted.since);
+        let bytes = len as u64;
+        let id = self.number(Kind::Message { to }, from, bytes);
+        let stream = u32::from(lane) * self.streams + message.wrapping_add(slice) % self.streams;
+        let event = Event::Meets {
+            flight: Flight {
+                from,
+                to,
+                sent: sent.id,
+                wanted: wanted.id,
+            },
+            message: Message {
+                id,
+                from,
+                to,
+                stream,
+                bytes,
+                since,
+            },
+        };
+        // Of messages that meet at the same time, a rank sends first what it started first.
+        let order = 1 << 63 | sent.number << 20 | from as u64;
+        self.events
+            .push(Reverse(Due(since.at, order, since, event)));
+    }
+
+    /// A reduction or copy: a rank's processor does one at a time.
+    fn work(&mut self, rank: Rank, id: ActionId, len: usize, now: Moment) {
+        let start = now.or_later(self.processors[rank]);
+        let takes = Time::of_bytes(len as f64, self.natures[rank].reduce);
+        let number = self.number(Kind::Work, rank, len as u64);
+        let done = Moment {
+            cause: Some(number),
+            ..start.reduction(takes)
+        };
+        if let Some(records) = &mut self.records {
+            let record = &mut records[number as usize];
+            (record.begun, record.ended) = (start.at, done.at);
+            record.cause = start.cause;
+        }
+        self.processors[rank] = done;
+        self.at(done, Event::Done { rank, id });
+    }
+
+    /// A number for something that takes time, and its record.
+    fn number(&mut self, kind: Kind, rank: Rank, bytes: u64) -> u32 {
+        let number = self.numbers;
+        self.numbers += 1;
+        if let Some(records) = &mut self.records {
+            records.push(Record {
+                kind,
+                rank,
+                bytes,
+                begun: Time::default(),
+                ended: Time::default(),
+                cause: None,
+            });
+        }
+        number
+    }
+
+    fn at(&mut self, moment: Moment, event: Event) {
+        self.count += 1;
+        self.events
+            .push(Reverse(Due(moment.at, self.count, moment, event)));
+    }
+
+    fn change(&mut self, now: Time, change: Change) {
+        match change {
+            Change::Link { link, share } => {
+                self.down.retain(|&l| l != link);
+                if share == 0.0 {
+                    self.down.push(link);
+                }
+                self.network.set_link(now, link, share);
+            }
+            Change::Reroute => {
+                let routes = Routes::without(self.fabric, &self.down);
+                self.network.reroute(now, routes);
+            }
+        }
+    }
+
+    /// Who waits for what, when nothing will happen any more.
+    fn stalled(&self, now: Time) -> SimError {
+        let waits = |executor: &Executor| executor.pending().first().map(ToString::to_string);
+        let waiting = self.executors.iter().enumerate();
+        let first = waiting
+            .filter(|(_, e)| !e.is_done())
+            .find_map(|(rank, e)| Some((rank, waits(e)?)));
+        let (rank, what) = first.unwrap_or_default();
+        SimError::Stalled {
+            at: now.to_string(),
+            rank,
+            what,
+        }
+    }
+}

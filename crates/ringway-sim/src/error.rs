@@ -1,0 +1,66 @@
+//! Why there is no outcome.
+
+/// Why a simulation came to no end, or could not begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// A scenario that the level knows nothing of.
+    #[error(
+        "links that change and traffic of others mean nothing to a network without shared links; choose the level `flow`"
+    )]
+    Level,
+    /// More ranks than the fabric has places for.
+    #[error(
+        "{ranks} ranks for each of {hosts} hosts; {host} has {gpus} GPUs: choose {gpus} ranks for each host at most"
+    )]
+    Gpus {
+        /// For each host.
+        ranks: usize,
+        /// How many.
+        hosts: usize,
+        /// The first that has fewer.
+        host: String,
+        /// How many it has.
+        gpus: usize,
+    },
+    /// A schedule for another number of ranks.
+    #[error(
+        "a schedule of {schedule} ranks for a world of {world}; make it for the world's topology"
+    )]
+    Ranks {
+        /// Of the schedule.
+        schedule: usize,
+        /// Of the world.
+        world: usize,
+    },
+    /// Nothing will ever happen again, and ranks are not done.
+    #[error(
+        "the operation stands still at {at}: rank {rank} is {what}; a link that is down and has no way around stops it, bring it up again or cut less"
+    )]
+    Stalled {
+        /// When.
+        at: String,
+        /// The first that waits.
+        rank: usize,
+        /// For what.
+        what: String,
+    },
+    /// Two hosts between which there is no path.
+    #[error("there is no path from {from} to {to}; `ringway fabric check` says what is missing")]
+    Unreachable {
+        /// The sender's host.
+        from: String,
+        /// The receiver's host.
+        to: String,
+    },
+    /// No such host in an order of hosts.
+    #[error(
+        "there is no host {host} in a fabric of {hosts}; hosts are counted from 0, each at most once"
+    )]
+    NoHost {
+        /// Its number.
+        host: usize,
+        /// How many there are.
+        hosts: usize,
+    },
+}

@@ -1,0 +1,39 @@
+//! Collectives on a modelled fabric, in virtual time: the schedules and the executor that run in production, over a
+//! network that is computed.
+//!
+//! ```text
+//!   schedule -> Executor of each rank  <-- Simulation -->  Network
+//!               (ringway-plan)             processors,     latency-bandwidth: `Ports`
+//!                                          scenario        max-min fair flows: `Flows`
+//! ```
+//!
+//! [`Simulation::run`] drives the executors: a message is handed to the [`Network`] when both its sides have started and the
+//! sender has spent its overhead, and reductions and copies take the rank's processor one after the other. It is
+//! deterministic: the same arguments give the same picoseconds. What comes out is an [`Outcome`]: the time and on
+//! what it was spent, the load of every link, and, if asked for, a record of everything that took time.
+//!
+//! A network of another fidelity, packet by packet say, is another implementation of [`Network`].
+#![forbid(unsafe_code)]
+
+mod drive;
+mod error;
+mod flow;
+mod network;
+mod outcome;
+mod ports;
+mod scenario;
+mod simulation;
+mod time;
+mod trace;
+mod world;
+
+pub use error::SimError;
+pub use flow::{Flows, max_min};
+pub use network::{Message, Network, Passage};
+pub use outcome::{HopLoad, Outcome, busbw_factor};
+pub use ports::Ports;
+pub use scenario::{Background, Change, Scenario};
+pub use simulation::{Level, Simulation};
+pub use time::{Moment, Time};
+pub use trace::{Kind, Record, chrome_trace};
+pub use world::{Place, World};
