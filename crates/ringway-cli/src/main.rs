@@ -4,6 +4,7 @@
 mod bench;
 mod config;
 mod doctor;
+mod explain;
 mod fabric;
 mod launch;
 mod machine;
@@ -38,6 +39,8 @@ enum Command {
     Config(config::Config),
     /// Find what is wrong with this host for RDMA over Ethernet, and what mends it.
     Doctor(doctor::Doctor),
+    /// Explain which algorithm is the quickest for a size on a fabric, and why.
+    Explain(explain::Explain),
     /// Describe the network under a job, check it, place ranks on it, configure its switches and hosts.
     Fabric(fabric::Fabric),
     /// Measure RDMA between two hosts, with perftest's tests and columns.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench.execute(),
         Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
         Command::Doctor(doctor) => Ok(doctor.execute()),
+        Command::Explain(explain) => explain.execute().map(|()| ExitCode::SUCCESS),
         Command::Fabric(fabric) => fabric.execute(),
         Command::Perf(perf) => perf.execute().map(|()| ExitCode::SUCCESS),
         Command::Plan(plan) => plan.execute().map(|()| ExitCode::SUCCESS),

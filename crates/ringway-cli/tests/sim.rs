@@ -146,3 +146,43 @@ fn scenarios_traces_and_pictures() {
     );
     assert!(!ok && error.contains("choose the level `flow`"), "{error}");
 }
+
+#[test]
+fn a_choice_is_explained() {
+    let file = leaf_spine("explain.yaml");
+    let explain = ["explain", "all-reduce", "25MB", "--fabric", file.path()];
+    let (ok, text, error) = ringway(&explain);
+    assert!(ok, "{error}");
+    assert!(text.contains(" is the choice: "), "{text}");
+    assert!(
+        text.contains("\nrule of thumb for 16 to 64 nodes: hierarchical, predicted "),
+        "{text}"
+    );
+    let (ok, json, error) = ringway(
+        &[
+            &explain[..],
+            &["--order", "random:2", "--simulate", "--json"],
+        ]
+        .concat(),
+    );
+    assert!(ok, "{error}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let candidates = json["candidates"].as_array().unwrap();
+    assert_eq!(json["choice"], candidates[0]["algorithm"]);
+    assert_eq!(candidates.len(), 9);
+    for candidate in candidates {
+        let seconds = |key: &str| candidate[key].as_f64().unwrap();
+        let parts = [
+            "latency_seconds",
+            "wire_seconds",
+            "contention_seconds",
+            "reduction_seconds",
+        ];
+        let sum: f64 = parts.iter().map(|p| seconds(p)).sum();
+        assert!(
+            (sum / seconds("predicted_seconds") - 1.0).abs() < 1e-3,
+            "{candidate}"
+        );
+        assert!(seconds("simulated_seconds") > 0.0);
+    }
+}

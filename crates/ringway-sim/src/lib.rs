@@ -17,6 +17,7 @@
 
 mod drive;
 mod error;
+mod expected;
 mod flow;
 mod network;
 mod outcome;
@@ -28,6 +29,7 @@ mod trace;
 mod world;
 
 pub use error::SimError;
+pub use expected::expected_load;
 pub use flow::{Flows, max_min};
 pub use network::{Message, Network, Passage};
 pub use outcome::{HopLoad, Outcome, busbw_factor};

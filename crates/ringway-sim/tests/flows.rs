@@ -12,7 +12,7 @@ use ringway_fabric::{Fabric, Hop, NodeId, Shape, random_order};
 use ringway_plan::{Algorithm, Collective, Layout, Op, Verified, generate, verify};
 use ringway_sim::{
     Background, Change, Flows, Message, Moment, Network as _, Outcome, Scenario, SimError,
-    Simulation, Time, World,
+    Simulation, Time, World, expected_load,
 };
 
 /// Two leaves of three hosts, one spine; 1 GB/s everywhere, 1 us for each link.
@@ -312,6 +312,19 @@ proptest! {
         }
         if fabric.switches().count() > 0 {
             prop_assert_eq!((out, into), (sent, sent));
+        }
+        // On hosts' own links, where there is no choice of paths, expected loads are what was carried, but for chunks of
+        // unequal size.
+        if fabric.switches().count() > 0 && bytes >= 1000 * schedule.chunks {
+            let expected = expected_load(&fabric, &world, &schedule);
+            for load in &outcome.hops {
+                let link = fabric.links()[load.hop / 2];
+                if link.a.0 < fabric.hosts() {
+                    let seconds = load.bytes / link.rate;
+                    let error = (expected[load.hop] * bytes as f64 - seconds).abs();
+                    prop_assert!(error <= 0.01 * seconds, "{load:?}");
+                }
+            }
         }
         let end = outcome.end;
         let parts = [end.latency, end.wire, end.contention, end.reduction].map(|p| p.0);

@@ -1,0 +1,287 @@
+//! `ringway explain`: which algorithm, and why.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use ringway_fabric::{Fabric, Hop};
+use ringway_plan::{Algorithm, Collective, Cost, Topology, generate, verify};
+use ringway_sim::{Simulation, World, expected_load};
+
+use crate::{
+    fabric::{self, Order},
+    machine::choose_on,
+    size,
+    table::{Side, table},
+};
+
+/// Explain which algorithm is the quickest for a size on a fabric, and why.
+///
+/// For each algorithm: the cost model's time, split in what the slowest rank spends it on; and contention, by how much the
+/// busiest link between hosts takes longer than the model's wire time, if switches spread flows evenly. The choice has the
+/// smallest sum. With --simulate, `ringway sim` runs each of them too.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  ringway explain all-reduce 25MB --fabric fabric.yaml\n  ringway explain all-reduce 25MB --fabric fabric.yaml --order random:1 --simulate\n  ringway explain all-gather 1M --fabric fabric.yaml --hosts 16 --json"
+)]
+pub(crate) struct Explain {
+    /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all or barrier.
+    collective: String,
+    /// Bytes of the vector.
+    #[arg(value_parser = size::parse)]
+    size: usize,
+    /// The fabric file, see `ringway fabric new`.
+    #[arg(long)]
+    fabric: PathBuf,
+    /// How many hosts take part, from the first of the file's; all unless said.
+    #[arg(long)]
+    hosts: Option<usize>,
+    /// Ranks of each host; the GPUs of the first host unless said.
+    #[arg(long)]
+    ranks_per_host: Option<usize>,
+    /// The hosts of ranks: `file`, or `random:SEED` as launchers may have it.
+    #[arg(long, default_value = "file", value_parser = fabric::order)]
+    order: Order,
+    /// Run every algorithm in virtual time too.
+    #[arg(long)]
+    simulate: bool,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// More ranks than these would make schedules of millions of steps.
+const MOST_RANKS: usize = 1024;
+
+/// An algorithm's prediction.
+struct Candidate {
+    algorithm: Algorithm,
+    cost: Cost,
+    contention: Duration,
+    /// The busiest link between hosts.
+    busiest: String,
+    simulated: Option<Duration>,
+}
+
+impl Candidate {
+    fn total(&self) -> Duration {
+        self.cost.total + self.contention
+    }
+}
+
+impl Explain {
+    pub(crate) fn execute(self) -> Result<()> {
+        let fabric = fabric::read(&self.fabric)?;
+        let collective = Collective::parse(&self.collective, 0)?;
+        let hosts = self.hosts.unwrap_or_else(|| fabric.hosts());
+        if !(1..=fabric.hosts()).contains(&hosts) {
+            bail!(
+                "--hosts {hosts}: expected 1 to {}, those of the fabric",
+                fabric.hosts()
+            );
+        }
+        let gpus = fabric.host(0).map_or(1, |kind| kind.gpus);
+        let per_host = self.ranks_per_host.unwrap_or(gpus).max(1);
+        let ranks = hosts * per_host;
+        if ranks > MOST_RANKS {
+            bail!(
+                "{ranks} ranks; expected {MOST_RANKS} at most, choose --hosts or --ranks-per-host"
+            );
+        }
+        let world = World::new(&fabric, &self.order.of(hosts), per_host)?;
+        let mut candidates = self.candidates(&fabric, &world, collective)?;
+        candidates.sort_by_key(|c| (c.total(), c.algorithm));
+        if self.json {
+            let json = self.as_json(&fabric, collective, hosts, &candidates);
+            println!("{}", serde_json::to_string_pretty(&json)?);
+        } else {
+            print!(
+                "{}",
+                self.as_text(&fabric, collective, (hosts, per_host), &candidates)
+            );
+        }
+        Ok(())
+    }
+
+    fn candidates(
+        &self,
+        fabric: &Fabric,
+        world: &World,
+        collective: Collective,
+    ) -> Result<Vec<Candidate>> {
+        let topology: Topology = world.topology();
+        let choice = choose_on(fabric, collective, self.size, &topology)?;
+        let mut candidates = Vec::new();
+        for (algorithm, cost) in choice.candidates {
+            let schedule = generate(collective, algorithm, &topology)?;
+            let load = expected_load(fabric, world, &schedule);
+            let most = load
+                .iter()
+                .enumerate()
+                .max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+            let (link, seconds) = most.map_or((0, 0.0), |(link, s)| (link, s * self.size as f64));
+            let busiest = match seconds > 0.0 {
+                true => Hop::of_index(link).name(fabric),
+                false => String::new(),
+            };
+            let simulated = match self.simulate {
+                false => None,
+                true => {
+                    let outcome =
+                        Simulation::new(fabric, world).run(&verify(schedule)?, self.size)?;
+                    Some(outcome.end.at.into())
+                }
+            };
+            candidates.push(Candidate {
+                algorithm,
+                cost,
+                contention: Duration::from_secs_f64(seconds).saturating_sub(cost.wire),
+                busiest,
+                simulated,
+            });
+        }
+        Ok(candidates)
+    }
+
+    fn as_text(
+        &self,
+        fabric: &Fabric,
+        collective: Collective,
+        (hosts, per_host): (usize, usize),
+        candidates: &[Candidate],
+    ) -> String {
+        let micros = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e6);
+        let rows: Vec<Vec<String>> = candidates
+            .iter()
+            .map(|c| {
+                let mut row = vec![c.algorithm.to_string()];
+                let parts = [c.cost.latency, c.cost.wire, c.contention, c.cost.reduction];
+                row.push(micros(c.total()));
+                row.extend(parts.map(micros));
+                row.push(c.simulated.map_or_else(String::new, micros));
+                row.push(c.busiest.clone());
+                row
+            })
+            .collect();
+        let columns = [
+            ("algorithm", Side::Left),
+            ("predicted us", Side::Right),
+            ("latency", Side::Right),
+            ("wire", Side::Right),
+            ("contention", Side::Right),
+            ("reduction", Side::Right),
+            (if self.simulate { "simulated us" } else { "" }, Side::Right),
+            ("busiest link", Side::Left),
+        ];
+        let mut text = format!(
+            "{collective} of {} bytes on {}: {} ranks on {hosts} hosts\n\n{}",
+            self.size,
+            fabric.name(),
+            hosts * per_host,
+            table(&columns, &rows)
+        );
+        if let Some(why) = why(candidates) {
+            text += &format!("\n{why}\n");
+        }
+        let (rule, range) = rule_of_thumb(hosts);
+        text += &format!("rule of thumb for {range}: {rule}");
+        let by_rule = candidates.iter().find(|c| c.algorithm == rule);
+        if let (Some(rule), Some(first)) = (by_rule, candidates.first()) {
+            let ratio = rule.total().as_secs_f64() / first.total().as_secs_f64().max(1e-12);
+            text += &format!(", predicted {ratio:.2} times the choice");
+        }
+        text.push('\n');
+        text
+    }
+
+    fn as_json(
+        &self,
+        fabric: &Fabric,
+        collective: Collective,
+        hosts: usize,
+        candidates: &[Candidate],
+    ) -> serde_json::Value {
+        let rows: Vec<_> = candidates
+            .iter()
+            .map(|c| {
+                serde_json::json!({
+                    "algorithm": c.algorithm.name(),
+                    "predicted_seconds": c.total().as_secs_f64(),
+                    "latency_seconds": c.cost.latency.as_secs_f64(),
+                    "wire_seconds": c.cost.wire.as_secs_f64(),
+                    "contention_seconds": c.contention.as_secs_f64(),
+                    "reduction_seconds": c.cost.reduction.as_secs_f64(),
+                    "simulated_seconds": c.simulated.map(|s| s.as_secs_f64()),
+                    "busiest_link": c.busiest,
+                })
+            })
+            .collect();
+        serde_json::json!({
+            "collective": collective.name(),
+            "bytes": self.size,
+            "fabric": fabric.name(),
+            "choice": candidates.first().map(|c| c.algorithm.name()),
+            "why": why(candidates),
+            "rule_of_thumb": rule_of_thumb(hosts).0.name(),
+            "candidates": rows,
+        })
+    }
+}
+
+/// The choice against the next: what it saves most on.
+fn why(candidates: &[Candidate]) -> Option<String> {
+    let [first, second, ..] = candidates else {
+        return candidates
+            .first()
+            .map(|c| format!("{}: there is no other", c.algorithm));
+    };
+    let parts = |c: &Candidate| {
+        [
+            ("latency", c.cost.latency),
+            ("wire time", c.cost.wire),
+            ("contention", c.contention),
+            ("reduction", c.cost.reduction),
+        ]
+    };
+    let both = parts(first).into_iter().zip(parts(second));
+    let saved = both.map(|((what, mine), (_, others))| {
+        let seconds = others.as_secs_f64() - mine.as_secs_f64();
+        (seconds, what)
+    });
+    let most = saved.max_by(|a, b| a.0.total_cmp(&b.0));
+    let (seconds, what) = most?;
+    let ratio = second.total().as_secs_f64() / first.total().as_secs_f64().max(1e-12);
+    Some(format!(
+        "{} is the choice: {} would take {ratio:.2} times as long, most for {what} ({:.1} us more)",
+        first.algorithm,
+        second.algorithm,
+        seconds * 1e6
+    ))
+}
+
+/// What is often told: an algorithm for each size of cluster, whatever the vector and the network.
+const fn rule_of_thumb(hosts: usize) -> (Algorithm, &'static str) {
+    match hosts {
+        0..16 => (Algorithm::Ring, "less than 16 nodes"),
+        16..=64 => (Algorithm::Hierarchical, "16 to 64 nodes"),
+        _ => (Algorithm::Torus, "more than 64 nodes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_of_thumb_changes_at_16_and_64() {
+        let rule = |hosts| rule_of_thumb(hosts).0;
+        assert_eq!(
+            [rule(15), rule(16)],
+            [Algorithm::Ring, Algorithm::Hierarchical]
+        );
+        assert_eq!(
+            [rule(64), rule(65)],
+            [Algorithm::Hierarchical, Algorithm::Torus]
+        );
+    }
+}
