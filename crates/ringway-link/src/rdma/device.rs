@@ -203,6 +203,10 @@ pub trait Device: Send {
     /// If the two don't go together, the queue pair is connected already, or the device refuses.
     fn connect(&mut self, queue_pair: QueuePair, peer: &Address) -> Result<(), DeviceError>;
 
+    /// Ends all that a queue pair sends and receives, and appends what had ended by then to `completions`: a message that was
+    /// acknowledged to the peer is among those, or was before. Then [`Device::destroy`] loses nothing.
+    fn stop(&mut self, queue_pair: QueuePair, completions: &mut Vec<Completion>);
+
     /// Ends a queue pair. No completion of its requests comes any more, not even of those that are done.
     fn destroy(&mut self, queue_pair: QueuePair);
 

@@ -2,17 +2,16 @@
 
 use std::{
     os::fd::BorrowedFd,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
 use ringway_link::rdma::{
-    Access, Address, Completion, Device, DeviceError, DeviceEvent, Failure, Limits, QueuePair,
-    QueuePairOptions, ReceiveRequest, Region, SendRequest, SoftwareDevice, Status,
+    Access, Address, Completion, Device, DeviceError, DeviceEvent, Done, Failure, Limits,
+    PostError, QueuePair, QueuePairOptions, ReceiveRequest, Region, SendRequest, SoftwareDevice,
+    Status,
 };
+use ringway_roce::rc::State;
 use ringway_sys::Memory;
 
 use crate::relay::{Faults, Relay, Sockets};
@@ -28,25 +27,46 @@ pub(crate) enum Way {
     Relayed(Faults),
 }
 
+/// That a queue pair fails: the one with the request, of this many more that are posted at the device.
+#[derive(Clone, Copy)]
+pub(crate) struct Break {
+    pub(crate) at: u32,
+    /// The request is carried out all the same; its completion says that it wasn't.
+    pub(crate) is_done: bool,
+}
+
+/// To be broken, and whether it has been.
+pub(crate) type Breaks = Arc<Mutex<Option<Break>>>;
+
 pub(crate) struct Breakable {
     device: SoftwareDevice,
     way: Way,
-    last: QueuePair,
     /// By the queue pair's number.
     relays: Vec<Option<(Sockets, Option<Relay>)>>,
-    /// The last queue pair fails at the next poll.
-    fails: Arc<AtomicBool>,
+    breaks: Breaks,
+    /// Queue pairs that have failed, and requests that are to be told of.
+    broken: Vec<QueuePair>,
+    failed: Vec<(QueuePair, u64)>,
 }
 
 impl Breakable {
-    pub(crate) const fn new(device: SoftwareDevice, way: Way, fails: Arc<AtomicBool>) -> Self {
+    pub(crate) const fn new(device: SoftwareDevice, way: Way, breaks: Breaks) -> Self {
         Self {
             device,
             way,
-            last: QueuePair(0),
             relays: Vec::new(),
-            fails,
+            breaks,
+            broken: Vec::new(),
+            failed: Vec::new(),
         }
+    }
+}
+
+impl Breakable {
+    /// Whether it is of a request that a queue pair which has failed can't have known the end of.
+    fn is_lost(&self, completion: &Completion) -> bool {
+        self.broken.contains(&completion.queue_pair)
+            && matches!(completion.result, Ok(Done::Send | Done::Write))
     }
 }
 
@@ -68,16 +88,16 @@ impl Device for Breakable {
     }
 
     fn create(&mut self, options: &QueuePairOptions) -> Result<QueuePair, DeviceError> {
-        self.last = self.device.create(options)?;
-        let at = self.last.0 as usize;
+        let queue_pair = self.device.create(options)?;
+        let at = queue_pair.0 as usize;
         if self.relays.len() <= at {
             self.relays.resize_with(at + 1, || None);
         }
         if matches!(self.way, Way::Relayed(_)) {
-            let ip = self.device.address(self.last)?.ip;
+            let ip = self.device.address(queue_pair)?.ip;
             self.relays[at] = Some((Sockets::open(ip), None));
         }
-        Ok(self.last)
+        Ok(queue_pair)
     }
 
     fn address(&self, queue_pair: QueuePair) -> Result<Address, DeviceError> {
@@ -106,7 +126,16 @@ impl Device for Breakable {
         self.device.connect(queue_pair, &peer)
     }
 
+    fn stop(&mut self, queue_pair: QueuePair, completions: &mut Vec<Completion>) {
+        let before = completions.len();
+        self.device.stop(queue_pair, completions);
+        let mut new = completions.split_off(before);
+        new.retain(|completion| !self.is_lost(completion));
+        completions.append(&mut new);
+    }
+
     fn destroy(&mut self, queue_pair: QueuePair) {
+        self.broken.retain(|broken| *broken != queue_pair);
         self.device.destroy(queue_pair);
         self.relays[queue_pair.0 as usize] = None;
     }
@@ -116,7 +145,32 @@ impl Device for Breakable {
         queue_pair: QueuePair,
         request: &SendRequest<'_>,
     ) -> Result<(), DeviceError> {
-        self.device.post_send(queue_pair, request)
+        if self.broken.contains(&queue_pair) {
+            let error = PostError::State(State::Error);
+            return Err(DeviceError::Post { queue_pair, error });
+        }
+        let fails = {
+            let mut breaks = self.breaks.lock().unwrap_or_else(PoisonError::into_inner);
+            match &mut *breaks {
+                Some(Break { at: 0, .. }) => breaks.take(),
+                Some(Break { at, .. }) => {
+                    *at -= 1;
+                    None
+                }
+                None => None,
+            }
+        };
+        let Some(fails) = fails else {
+            return self.device.post_send(queue_pair, request);
+        };
+        self.broken.push(queue_pair);
+        self.failed.push((queue_pair, request.id));
+        if fails.is_done {
+            self.device.post_send(queue_pair, request)?;
+            // It arrives before this side is told.
+            self.device.flush();
+        }
+        Ok(())
     }
 
     fn post_receive(
@@ -132,11 +186,15 @@ impl Device for Breakable {
         now: Instant,
         completions: &mut Vec<Completion>,
     ) -> Result<bool, DeviceError> {
+        let before = completions.len();
         let moved = self.device.poll(now, completions)?;
-        if self.fails.swap(false, Ordering::Relaxed) {
+        let mut new = completions.split_off(before);
+        new.retain(|completion| !self.is_lost(completion));
+        completions.append(&mut new);
+        for (queue_pair, id) in self.failed.drain(..) {
             completions.push(Completion {
-                queue_pair: self.last,
-                id: 0,
+                queue_pair,
+                id,
                 result: Err(Failure {
                     status: Status::RetriesExceeded,
                     vendor: 0x81,

@@ -2,7 +2,7 @@
 
 use std::{
     net::Ipv4Addr,
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -15,13 +15,14 @@ use ringway_link::{
 use ringway_sys::Staging;
 
 use crate::{
-    breakable::{Breakable, Way},
+    breakable::{Breakable, Breaks, Way},
     end::LIMIT,
 };
 
 pub(crate) struct Pair {
     pub(crate) ranks: [RdmaTransport; 2],
-    pub(crate) fails: Arc<AtomicBool>,
+    /// By rank.
+    pub(crate) breaks: [Breaks; 2],
     pub(crate) events: [Vec<Event>; 2],
 }
 
@@ -33,7 +34,7 @@ impl Pair {
 
     /// The same, with other settings.
     pub(crate) fn with(way: Way, adjust: impl Fn(&mut RdmaSettings)) -> Self {
-        let fails = Arc::new(AtomicBool::new(false));
+        let breaks: [Breaks; 2] = Default::default();
         let ranks = listeners().map(|(listener, addresses)| {
             let rank = listener.rank();
             let settings = TcpSettings::default();
@@ -43,10 +44,8 @@ impl Pair {
                 roce_port: false,
             };
             let device = SoftwareDevice::open(&options).unwrap();
-            let device = match rank {
-                0 => Breakable::new(device, Way::Straight, fails.clone()),
-                _ => Breakable::new(device, way, Arc::default()),
-            };
+            let way = if rank == 0 { Way::Straight } else { way };
+            let device = Breakable::new(device, way, breaks[rank].clone());
             let mut settings = RdmaSettings {
                 proof_timeout: match way {
                     Way::Straight => LIMIT,
@@ -59,7 +58,7 @@ impl Pair {
         });
         Self {
             ranks,
-            fails,
+            breaks,
             events: Default::default(),
         }
     }

@@ -107,6 +107,12 @@ fn a_cancelled_receive_is_left_alone_by_a_peer_that_has_stopped() {
     assert!(bytes(into.memory()).iter().all(|byte| *byte == 9));
     let received = |event: &Event| matches!(event, Event::Received { .. });
     assert!(!pair.events[1].iter().any(received));
+    // And nobody is lost: what comes next goes over TCP.
+    pair.ranks[0].cancel(1, 1);
+    pair.events = Default::default();
+    let (out, small) = buffers();
+    pair.round(2, &out, &small);
+    assert!(small.iter().all(|small| same(small, &out)));
 }
 
 #[test]

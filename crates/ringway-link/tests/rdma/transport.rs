@@ -1,17 +1,17 @@
 //! The transport over software devices: who goes which way, and what happens when a queue pair fails. What all transports
 //! promise is in `transport_contract`.
 
-use std::{net::Ipv4Addr, sync::atomic::Ordering, time::Instant};
+use std::{net::Ipv4Addr, time::Instant};
 
 use ringway_link::{
-    Event, LinkError, Sink, Transport,
+    Sink, Transport,
     rdma::{RdmaSettings, RdmaTransport, SoftwareDevice, SoftwareOptions},
     tcp::{TcpSettings, TcpTransport},
 };
 
 use crate::{
     allocations,
-    breakable::Way,
+    breakable::{Break, Way},
     end::LIMIT,
     pair::{Pair, buffers, key, listeners, same},
     relay::Faults,
@@ -96,21 +96,39 @@ fn a_peer_that_knows_only_tcp_is_reached_over_tcp() {
     assert!(into.iter().all(|into| same(into, &out)));
 }
 
+/// Whenever it happens, on either side, and whether the peer has got the request or not.
 #[test]
-fn a_queue_pair_that_fails_loses_the_peer_and_says_why() {
-    let mut pair = Pair::new(Way::Straight);
-    let (out, into) = buffers();
-    pair.round(0, &out, &into);
-    pair.fails.store(true, Ordering::Relaxed);
-    pair.until(|pair| !pair.events[0].is_empty());
-    let [Event::Lost { peer: 1, error }] = &pair.events[0][..] else {
-        panic!("{:?}", pair.events[0]);
-    };
-    assert!(matches!(error, LinkError::Rdma { peer: 1, .. }), "{error}");
-    assert!(error.to_string().contains("vendor's code 0x81"), "{error}");
-    pair.ranks[0].begin(1, 1, 7);
-    let refused = pair.ranks[0].send(1, key(1, 0), out.memory(), 0);
-    assert!(matches!(refused, Err(LinkError::Rdma { .. })));
+fn a_queue_pair_that_fails_costs_no_message_and_none_comes_twice() {
+    for (rank, is_done) in [(0, false), (0, true), (1, false), (1, true)] {
+        for at in 0..24 {
+            let mut pair = Pair::new(Way::Straight);
+            let (out, into) = buffers();
+            for (own, into) in into.iter().enumerate() {
+                // One side's in registered memory.
+                if own == at as usize % 2 {
+                    pair.ranks[own].register(into.memory()).unwrap();
+                    pair.ranks[own].register(out.memory()).unwrap();
+                }
+            }
+            let breaks = pair.breaks[rank].clone();
+            *breaks.lock().unwrap() = Some(Break { at, is_done });
+            for op in 0..6 {
+                into.iter()
+                    .for_each(|into| into.memory().write(&[0; 100_000]));
+                pair.round(op, &out, &into);
+                let whole = into.iter().all(|into| same(into, &out));
+                assert!(
+                    whole,
+                    "rank {rank}, request {at}, done: {is_done}, round {op}"
+                );
+            }
+            assert!(
+                breaks.lock().unwrap().is_none(),
+                "request {at} was never posted"
+            );
+            assert!(!pair.ranks[0].reaches(1) && !pair.ranks[1].reaches(0));
+        }
+    }
 }
 
 #[test]

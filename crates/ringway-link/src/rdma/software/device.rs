@@ -23,8 +23,8 @@ use super::{
     misuse, no_queue_pair, random, system,
 };
 use crate::rdma::{
-    Address, Completion, Device, DeviceError, DeviceEvent, Failure, Limits, QueuePair,
-    QueuePairOptions, Region, Software,
+    Address, Completion, Device, DeviceError, DeviceEvent, Limits, QueuePair, QueuePairOptions,
+    Region, Software,
 };
 
 /// The most requests of a queue, and inline bytes of a request.
@@ -248,6 +248,11 @@ impl Device for SoftwareDevice {
         self.start(queue_pair, peer, terms.initiator_depth, send)
     }
 
+    /// Nothing is sent or received until the next poll.
+    fn stop(&mut self, _queue_pair: QueuePair, completions: &mut Vec<Completion>) {
+        self.complete(completions);
+    }
+
     fn destroy(&mut self, queue_pair: QueuePair) {
         // The peer shall hear of all that came: a NIC has acknowledged it by now.
         self.transmit(Instant::now(), usize::MAX);
@@ -303,16 +308,7 @@ impl Device for SoftwareDevice {
         moved |= self.receive(now)?;
         self.take_notices();
         let before = completions.len();
-        while let Some((handle, completion)) = self.endpoint.poll_completion() {
-            completions.push(Completion {
-                queue_pair: QueuePair(handle.0),
-                id: completion.id,
-                result: match completion.status {
-                    rc::Status::Success => Ok(completion.done),
-                    status => Err(Failure { status, vendor: 0 }),
-                },
-            });
-        }
+        self.complete(completions);
         // With completions the caller likely has something to send, with which the acknowledgements can go.
         if completions.len() == before {
             moved |= self.transmit(now, BURST);

@@ -29,7 +29,7 @@ use std::{
 use ringway_roce::{
     cm::Manager,
     endpoint::{Datagram, Endpoint, Handle},
-    rc::Class,
+    rc::{Class, Status},
     wire::ROCE_PORT,
 };
 use ringway_sys::{
@@ -37,7 +37,7 @@ use ringway_sys::{
     datagram::{Arrivals, DatagramSocket},
 };
 
-use super::{Address, DeviceError, DeviceEvent, QueuePair, QueuePairOptions};
+use super::{Address, Completion, DeviceError, DeviceEvent, Failure, QueuePair, QueuePairOptions};
 use crate::Damper;
 pub use connections::{ConnectionChange, ConnectionEvent};
 use outbox::Outbox;
@@ -342,6 +342,20 @@ impl SoftwareDevice {
         }
         self.counts.receives += 1;
         Ok(count > 0)
+    }
+
+    /// Tells what has ended.
+    fn complete(&mut self, completions: &mut Vec<Completion>) {
+        while let Some((handle, completion)) = self.endpoint.poll_completion() {
+            completions.push(Completion {
+                queue_pair: QueuePair(handle.0),
+                id: completion.id,
+                result: match completion.status {
+                    Status::Success => Ok(completion.done),
+                    status => Err(Failure { status, vendor: 0 }),
+                },
+            });
+        }
     }
 
     fn port(&self, handle: Handle) -> Option<&Port> {

@@ -64,13 +64,19 @@ impl RdmaTransport {
         self.soil(peer);
     }
 
-    /// A queue pair of a peer's has failed. Before the decision that decides for TCP; afterwards the peer is lost.
+    /// A queue pair to a peer has failed. Before the decision that decides for TCP; afterwards the two go over to it.
     pub(super) fn failed(&mut self, peer: Rank, detail: String) {
         match self.peers[peer].route {
-            Route::Asking | Route::Connecting | Route::Proving { .. } => {
+            Route::Asking | Route::Connecting | Route::Proving { .. } | Route::Judging => {
                 self.peers[peer].fault.get_or_insert(detail);
             }
-            _ => self.lose(peer, LinkError::Rdma { peer, detail }),
+            // Not yet: what the device has told besides was before.
+            Route::Rdma if self.peers[peer].fault.is_none() => {
+                self.peers[peer].fault = Some(detail);
+                self.broken.push(peer);
+            }
+            Route::Rdma => {}
+            Route::Idle | Route::Mending | Route::Tcp | Route::Lost(_) => {}
         }
     }
 
@@ -103,7 +109,7 @@ impl RdmaTransport {
     fn frame_arrives(&mut self, peer: Rank, slot: u64, length: usize) {
         // The peer has heard this side, and said so: its verdict is on its way.
         match self.peers[peer].route {
-            Route::Rdma => {}
+            Route::Rdma | Route::Mending => {}
             Route::Judging => self.settle_for_rdma(peer),
             _ => {
                 let detail = "a frame before its verdict".into();
@@ -113,6 +119,7 @@ impl RdmaTransport {
         let Some(link) = &mut self.peers[peer].link else {
             return;
         };
+        link.came(0);
         let mut header = [0; HEADER];
         let memory = link.slot(slot, length);
         memory
@@ -265,7 +272,7 @@ impl RdmaTransport {
                         got: src.len(),
                     });
                 }
-                op.outbound.insert(slot, Outbound::Queued);
+                op.outbound.insert(slot, Outbound::Queued { src, priority });
                 self.queue(peer, tag.key, src, priority, place);
                 Ok(())
             }
@@ -348,12 +355,18 @@ impl RdmaTransport {
         self.events.push(Event::Received { peer, key, view });
     }
 
+    fn is_gone(&self, peer: Rank) -> bool {
+        self.tcp.gone(peer).is_some()
+    }
+
     /// Whether the peer has all that this side has sent, or is gone.
     pub(super) fn is_drained(&self, peer: Rank) -> bool {
         let state = &self.peers[peer];
-        !matches!(state.route, Route::Rdma)
-            || state.link.as_ref().is_none_or(Link::is_idle)
-            || self.tcp.gone(peer).is_some()
+        match state.route {
+            Route::Rdma => state.link.as_ref().is_none_or(Link::is_idle) || self.is_gone(peer),
+            Route::Mending => self.is_gone(peer),
+            _ => true,
+        }
     }
 }
 

@@ -12,6 +12,8 @@
 //! | proving | a queue pair fails, or the time is up: the verdict is no | TCP |
 //! | proving, judging | the peer's verdict is no | TCP |
 //! | judging | the peer's verdict is yes, or a frame comes, which follows it | RDMA |
+//! | RDMA | a queue pair fails, or the peer's note says that one has: the link is closed, and a note says so | mending |
+//! | mending | the peer's note that it has closed its own | TCP |
 //!
 //! Each side sends each note once, and a side that has said no has decided; so both decide alike. A note that does not
 //! come is the peer's end, of which TCP tells, or the peer is at something else, and its operation waits anyhow.
@@ -22,12 +24,12 @@ use ringway_plan::Rank;
 use ringway_sys::Staging;
 
 use super::{
-    RdmaTransport,
+    MAX_CHANNELS, RdmaTransport,
     exchange::{self, NOTE, Note, Stage, Terms},
     link::Link,
     peer::{Inbound, Outbound, Route},
 };
-use crate::{Event, LinkError, Sink, Transport as _};
+use crate::{Event, LinkError, Sink, Transport as _, ops::Slot};
 
 impl RdmaTransport {
     /// Begins to decide on the way to a peer, unless that has begun.
@@ -69,12 +71,16 @@ impl RdmaTransport {
 
     /// Sends a note.
     fn tell(&mut self, peer: Rank, stage: Stage, note: &Note) {
+        self.tell_bytes(peer, stage, &exchange::encode(note));
+    }
+
+    fn tell_bytes(&mut self, peer: Rank, stage: Stage, bytes: &[u8; NOTE]) {
         let notes = self.peers[peer]
             .notes
-            .get_or_insert_with(|| Staging::new(3 * NOTE));
+            .get_or_insert_with(|| Staging::new(Stage::COUNT * NOTE));
         let start = stage as usize * NOTE;
         let memory = notes.memory().slice(start..start + NOTE);
-        memory.write(&exchange::encode(note));
+        memory.write(bytes);
         let sent = self.tcp.send(peer, stage.key(), memory, u8::MAX);
         self.check(peer, sent);
     }
@@ -131,6 +137,13 @@ impl RdmaTransport {
                 if matches!(self.peers[peer].route, Route::Judging) {
                     self.settle_for_rdma(peer);
                 }
+            }
+            (Stage::Broken, Route::Rdma) => {
+                self.break_off(peer, fault.unwrap_or_default());
+                self.go_over(peer, &exchange::decode_arrived(bytes));
+            }
+            (Stage::Broken, Route::Mending) => {
+                self.go_over(peer, &exchange::decode_arrived(bytes));
             }
             // Of a decision that is made.
             _ => {}
@@ -224,6 +237,105 @@ impl RdmaTransport {
         }
         waiting.clear();
         self.keys = waiting;
+        self.listen(peer, Stage::Broken);
+        // One that has failed since this side gave its verdict.
+        if let Some(fault) = self.peers[peer].fault.take() {
+            self.failed(peer, fault);
+        }
+    }
+
+    /// RDMA to a peer has failed: closes the link, so that neither side reaches the other's memory any more, and tells the
+    /// peer what has come by now.
+    pub(super) fn break_off(&mut self, peer: Rank, detail: String) {
+        self.peers[peer].fault = None;
+        tracing::warn!(
+            rank = peer,
+            reason = detail,
+            "RDMA to this rank has failed: messages go over TCP from now on"
+        );
+        self.peers[peer].route = Route::Mending;
+        self.open += 1;
+        // What was acknowledged to the peer is not sent again: it has to be taken.
+        let mut last = Vec::new();
+        if let (Ok(device), Some(link)) = (&mut self.device, &self.peers[peer].link) {
+            link.pairs().for_each(|pair| device.stop(pair, &mut last));
+        }
+        for completion in &last {
+            self.completed(completion);
+        }
+        self.close_link(peer);
+        let arrived = self.peers[peer].link.as_ref().map(Link::arrived);
+        let note = exchange::encode_broken(&detail, &arrived.unwrap_or_default());
+        self.tell_bytes(peer, Stage::Broken, &note);
+    }
+
+    /// Breaks off what has failed.
+    pub(super) fn mend(&mut self) {
+        while let Some(peer) = self.broken.pop() {
+            if matches!(self.peers[peer].route, Route::Rdma)
+                && let Some(fault) = self.peers[peer].fault.take()
+            {
+                self.break_off(peer, fault);
+            }
+        }
+    }
+
+    /// Both sides have closed their link, and the peer has told what had come: what had not is sent again, over TCP.
+    fn go_over(&mut self, peer: Rank, arrived: &[u16; MAX_CHANNELS]) {
+        let link = self.peers[peer].link.as_mut();
+        let Some(delivered) = link.and_then(|link| link.delivered(arrived)) else {
+            let detail = "it has got more over RDMA than was sent".into();
+            return self.lose(peer, LinkError::Protocol { peer, detail });
+        };
+        for key in delivered {
+            if let Some((op, _)) = self.ops.begun(&key) {
+                op.outbound.remove(&Slot::new(peer, &key));
+                self.events.push(Event::Sent { peer, key });
+            }
+        }
+        self.peers[peer].route = Route::Tcp;
+        self.open -= 1;
+        self.give_to_tcp(peer);
+    }
+
+    /// Has TCP move the messages that are not done. Those that are here stay.
+    fn give_to_tcp(&mut self, peer: Rank) {
+        for (key, inbound, outbound) in self.ops.take_peer(peer) {
+            match outbound {
+                Some(
+                    Outbound::Waiting { src, priority }
+                    | Outbound::Queued { src, priority }
+                    | Outbound::Flying { src, priority, .. },
+                ) => {
+                    let sent = self.tcp.send(peer, key, src, priority);
+                    self.check(peer, sent);
+                }
+                Some(Outbound::Offered(_)) | None => {}
+            }
+            match inbound {
+                Some(Inbound::Posted { sink, .. }) => {
+                    let posted = self.tcp.recv(peer, key, sink);
+                    self.check(peer, posted);
+                }
+                Some(here @ (Inbound::Stored { .. } | Inbound::Viewed(_))) => {
+                    if let Some(op) = self.ops.open(&key) {
+                        op.inbound.insert(Slot::new(peer, &key), here);
+                    }
+                }
+                Some(Inbound::Announced { .. }) | None => {}
+            }
+        }
+    }
+
+    /// Ends a link's queue pairs.
+    fn close_link(&mut self, peer: Rank) {
+        if let Some(link) = &mut self.peers[peer].link {
+            for pair in link.pairs() {
+                self.pairs[pair.0 as usize] = None;
+            }
+            let device = self.device.as_mut().ok();
+            link.close(device.map(|device| &mut **device as _), &mut self.pool);
+        }
     }
 
     /// RDMA does not lead there: what has waited goes over TCP.
@@ -236,23 +348,11 @@ impl RdmaTransport {
             reason,
             "messages go over TCP, as RDMA does not reach this rank"
         );
-        if let (Ok(device), Some(mut link)) = (&mut self.device, self.peers[peer].link.take()) {
-            for pair in link.pairs() {
-                self.pairs[pair.0 as usize] = None;
-            }
-            link.close(Some(&mut **device), &mut self.pool);
+        self.close_link(peer);
+        if let Some(mut link) = self.peers[peer].link.take() {
             link.recycle(&mut self.pool);
         }
-        for (key, inbound, outbound) in self.ops.take_peer(peer) {
-            if let Some(Outbound::Waiting { src, priority }) = outbound {
-                let sent = self.tcp.send(peer, key, src, priority);
-                self.check(peer, sent);
-            }
-            if let Some(Inbound::Posted { sink, .. }) = inbound {
-                let posted = self.tcp.recv(peer, key, sink);
-                self.check(peer, posted);
-            }
-        }
+        self.give_to_tcp(peer);
     }
 
     /// A peer is gone, or its queue pairs are.
@@ -262,14 +362,8 @@ impl RdmaTransport {
             return;
         }
         self.open -= usize::from(state.route.is_open());
-        if let Some(link) = &mut state.link {
-            for pair in link.pairs() {
-                self.pairs[pair.0 as usize] = None;
-            }
-            let device = self.device.as_mut().ok();
-            link.close(device.map(|device| &mut **device as _), &mut self.pool);
-        }
         state.route = Route::Lost(error.clone());
+        self.close_link(peer);
         self.events.push(Event::Lost { peer, error });
     }
 }

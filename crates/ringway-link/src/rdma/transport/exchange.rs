@@ -14,6 +14,9 @@
 //! | 16..20 | key of the memory that greetings are written to |
 //! | 20..28 | its address |
 //! | 28.. | addresses of the queue pairs; or the reason, UTF-8 |
+//!
+//! A fourth note tells later that RDMA has failed: it is a no, with its reason, and in bytes 4.. it has the number of
+//! requests that had ended on each queue pair of its sender's, modulo 2^16.
 
 use super::MAX_CHANNELS;
 use crate::{
@@ -42,6 +45,13 @@ pub(super) enum Stage {
     Connected = 1,
     /// The peer was heard on all of them, or not.
     Verdict = 2,
+    /// They were used, and one has failed.
+    Broken = 3,
+}
+
+impl Stage {
+    /// How many there are.
+    pub(super) const COUNT: usize = 4;
 }
 
 impl Stage {
@@ -60,6 +70,7 @@ impl Stage {
             0 => Some(Self::Offer),
             1 => Some(Self::Connected),
             2 => Some(Self::Verdict),
+            3 => Some(Self::Broken),
             _ => None,
         }
     }
@@ -113,6 +124,24 @@ pub(super) fn encode(note: &Note) -> [u8; NOTE] {
         }
     }
     bytes
+}
+
+/// The note that RDMA has failed.
+pub(super) fn encode_broken(reason: &str, arrived: &[u16; MAX_CHANNELS]) -> [u8; NOTE] {
+    let mut bytes = encode(&Err(reason.to_owned()));
+    for (into, count) in bytes[4..HEAD].chunks_exact_mut(2).zip(arrived) {
+        into.copy_from_slice(&count.to_le_bytes());
+    }
+    bytes
+}
+
+/// The counts of such a note.
+pub(super) fn decode_arrived(bytes: &[u8; NOTE]) -> [u16; MAX_CHANNELS] {
+    let mut arrived = [0; MAX_CHANNELS];
+    for (count, from) in arrived.iter_mut().zip(bytes[4..HEAD].chunks_exact(2)) {
+        *count = u16::from_le_bytes([from[0], from[1]]);
+    }
+    arrived
 }
 
 /// Reads a note.
@@ -202,6 +231,17 @@ mod tests {
         for stage in [Stage::Offer, Stage::Connected, Stage::Verdict] {
             assert_eq!(decode(&encode(&no), stage), Ok(no.clone()));
         }
+    }
+
+    #[test]
+    fn the_end_of_queue_pairs_is_told_with_what_had_come() {
+        let arrived = std::array::from_fn(|channel| 0xfff0 + channel as u16);
+        let bytes = encode_broken("retries exceeded", &arrived);
+        assert_eq!(
+            decode(&bytes, Stage::Broken),
+            Ok(Err("retries exceeded".into()))
+        );
+        assert_eq!(decode_arrived(&bytes), arrived);
     }
 
     #[test]

@@ -55,8 +55,11 @@ struct Channel {
     credit: u16,
     /// How many receives are posted again that the peer does not know of.
     owed: u16,
-    /// How many send requests are under way.
-    under_way: u32,
+    /// The send requests that are under way, in their order: they end in it.
+    under_way: VecDeque<u64>,
+    /// How many have ended, and how many of the peer's have come, modulo 2^16.
+    ended: u16,
+    arrived: u16,
     /// The peer was heard on it.
     heard: bool,
     /// The most payload of a packet.
@@ -214,7 +217,9 @@ impl Link {
                 pair,
                 credit: 0,
                 owed: 0,
-                under_way: 0,
+                under_way: VecDeque::with_capacity(SEND_DEPTH as usize),
+                ended: 0,
+                arrived: 0,
                 heard: false,
                 mtu: Mtu::M256,
             });
@@ -285,7 +290,7 @@ impl Link {
                 immediate: Some(GREETING),
             };
             device.post_send(channel.pair, &request(NO_FLIGHT, work))?;
-            channel.under_way += 1;
+            channel.under_way.push_back(NO_FLIGHT);
         }
         Ok(())
     }
@@ -298,14 +303,49 @@ impl Link {
         slot: u64,
     ) -> Result<(), DeviceError> {
         self.channels[channel].heard = true;
+        self.came(channel);
         self.post_receive(device, channel, slot)
+    }
+
+    /// A request of the peer's has ended here.
+    pub(super) fn came(&mut self, channel: usize) {
+        let arrived = &mut self.channels[channel].arrived;
+        *arrived = arrived.wrapping_add(1);
+    }
+
+    /// How many requests of the peer's have ended here, on each channel.
+    pub(super) fn arrived(&self) -> [u16; MAX_CHANNELS] {
+        let mut counts = [0; MAX_CHANNELS];
+        for (count, channel) in counts.iter_mut().zip(&self.channels) {
+            *count = channel.arrived;
+        }
+        counts
+    }
+
+    /// Of a closed link, the messages under way of which the peer says that they have come. `arrived` is the peer's count for
+    /// each channel; None if it can't be right.
+    pub(super) fn delivered(&mut self, arrived: &[u16; MAX_CHANNELS]) -> Option<Vec<MessageKey>> {
+        let mut delivered = Vec::new();
+        for (channel, arrived) in self.channels.iter_mut().zip(arrived) {
+            let count = usize::from(arrived.wrapping_sub(channel.ended));
+            if count > channel.under_way.len() {
+                return None;
+            }
+            for id in channel.under_way.drain(..count) {
+                let flight = u32::try_from(id)
+                    .ok()
+                    .and_then(|id| self.flights.remove(id));
+                delivered.extend(flight.and_then(|flight| flight.key));
+            }
+        }
+        Some(delivered)
     }
 
     /// Whether both sides were heard on all channels.
     pub(super) fn is_proven(&self) -> bool {
         self.channels
             .iter()
-            .all(|channel| channel.heard && channel.under_way == 0)
+            .all(|channel| channel.heard && channel.under_way.is_empty())
     }
 
     pub(super) fn pairs(&self) -> impl Iterator<Item = QueuePair> {
@@ -354,6 +394,9 @@ impl Link {
 
     /// Puts a long message behind those of the same priority.
     pub(super) fn write(&mut self, write: Write) {
+        if self.closed {
+            return;
+        }
         let later = |other: &Write| other.priority < write.priority;
         let at = self.writes.iter().position(later);
         self.writes.insert(at.unwrap_or(self.writes.len()), write);
@@ -439,7 +482,10 @@ impl Link {
         self.closed
             || self.queue.is_empty()
                 && self.writes.is_empty()
-                && self.channels.iter().all(|channel| channel.under_way == 0)
+                && self
+                    .channels
+                    .iter()
+                    .all(|channel| channel.under_way.is_empty())
     }
 
     fn owes_much(&self) -> bool {
@@ -490,7 +536,7 @@ impl Link {
     /// Whether a SEND of so many bytes can be posted.
     fn has_room(&self, len: usize) -> bool {
         !self.closed
-            && self.channels[0].under_way < SEND_DEPTH
+            && self.channels[0].under_way.len() < SEND_DEPTH as usize
             && (len <= self.inline || !self.send_slots.is_empty())
     }
 
@@ -537,7 +583,7 @@ impl Link {
         let immediate = None;
         let work = Work::Send { source, immediate };
         device.post_send(self.channels[0].pair, &request(id, work))?;
-        self.channels[0].under_way += 1;
+        self.channels[0].under_way.push_back(id);
         Ok(())
     }
 
@@ -551,8 +597,8 @@ impl Link {
     ) -> Result<Option<u32>, Fault> {
         let channel = self.channels[1..]
             .iter_mut()
-            .filter(|channel| channel.credit > 0 && channel.under_way < SEND_DEPTH)
-            .min_by_key(|channel| channel.under_way);
+            .filter(|channel| channel.credit > 0 && channel.under_way.len() < SEND_DEPTH as usize)
+            .min_by_key(|channel| channel.under_way.len());
         let Some(channel) = channel else {
             return Ok(None);
         };
@@ -569,14 +615,16 @@ impl Link {
             lease: Some(lease),
         });
         device.post_send(channel.pair, &request(flight.into(), work))?;
-        channel.under_way += 1;
+        channel.under_way.push_back(flight.into());
         channel.credit -= 1;
         Ok(Some(flight))
     }
 
     /// A SEND or WRITE has ended; returns the message that is sent with it.
     pub(super) fn ended(&mut self, channel: usize, id: u64, pool: &mut Pool) -> Option<MessageKey> {
-        self.channels[channel].under_way -= 1;
+        let channel = &mut self.channels[channel];
+        channel.under_way.pop_front();
+        channel.ended = channel.ended.wrapping_add(1);
         let flight = self.flights.remove(u32::try_from(id).ok()?)?;
         self.send_slots.extend(flight.slot);
         if let Some(lease) = flight.lease {
@@ -607,6 +655,7 @@ impl Link {
         device: &mut dyn Device,
         channel: usize,
     ) -> Result<(), DeviceError> {
+        self.came(channel);
         self.channels[channel].owed += 1;
         self.post_receive(device, channel, 0)
     }
@@ -649,7 +698,11 @@ impl Link {
         self.closed = true;
         self.queue.clear();
         self.writes.clear();
-        let flights = self.flights.drain().filter_map(|flight| flight.lease);
+        self.unannounced.clear();
+        let flights = self
+            .flights
+            .iter_mut()
+            .filter_map(|flight| flight.lease.take());
         let offers = self.offers.drain().map(|offered| offered.lease);
         flights.chain(offers).for_each(|lease| pool.end(lease));
         self.lingering = 0;

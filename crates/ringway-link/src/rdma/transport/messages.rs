@@ -49,7 +49,7 @@ impl RdmaTransport {
                 }
             }
             Some(Outbound::Offered(place)) if place.len == len => {
-                op.outbound.insert(slot, Outbound::Queued);
+                op.outbound.insert(slot, Outbound::Queued { src, priority });
                 self.queue(peer, key, src, priority, place);
             }
             Some(Outbound::Offered(place)) => {
@@ -78,7 +78,7 @@ impl RdmaTransport {
             return;
         };
         let slot = Slot::new(peer, &key);
-        let Some(&Outbound::Waiting { src, .. }) = op.outbound.get(&slot) else {
+        let Some(&Outbound::Waiting { src, priority }) = op.outbound.get(&slot) else {
             return;
         };
         let (Ok(device), Some(link)) = (&mut self.device, &mut self.peers[peer].link) else {
@@ -97,7 +97,12 @@ impl RdmaTransport {
         }
         let done = match link.send_eager(&mut **device, tag, src) {
             Ok(Some(flight)) => {
-                op.outbound.insert(slot, Outbound::Flying(flight));
+                let flying = Outbound::Flying {
+                    flight,
+                    src,
+                    priority,
+                };
+                op.outbound.insert(slot, flying);
                 Ok(())
             }
             // The receiver does not know that there is no credit: it has to be told.
@@ -136,7 +141,7 @@ impl RdmaTransport {
         sink: Sink,
     ) -> Result<(), LinkError> {
         LinkError::check_peer(self.own, self.peers.len(), peer, key)?;
-        if matches!(self.peers[peer].route, Route::Tcp) {
+        if matches!(self.peers[peer].route, Route::Tcp) && !self.is_here(peer, &key) {
             return self.tcp.recv(peer, key, sink);
         }
         self.length(peer, key, sink.len())?;
@@ -176,6 +181,14 @@ impl RdmaTransport {
         Ok(())
     }
 
+    /// Whether a message has come over RDMA, in a slot of the link.
+    fn is_here(&mut self, peer: Rank, key: &MessageKey) -> bool {
+        self.ops.begun(key).is_some_and(|(op, _)| {
+            let inbound = op.inbound.get(&Slot::new(peer, key));
+            matches!(inbound, Some(Inbound::Stored { .. } | Inbound::Viewed(_)))
+        })
+    }
+
     /// Offers a place for a message if it is one that waits for that.
     pub(super) fn offer_posted(&mut self, peer: Rank, key: MessageKey, fingerprint: u32) {
         let Some((op, _)) = self.ops.begun(&key) else {
@@ -190,6 +203,9 @@ impl RdmaTransport {
 
     /// Offers a place for a message whose receive is posted.
     pub(super) fn offer(&mut self, peer: Rank, key: MessageKey, fingerprint: u32) {
+        if !matches!(self.peers[peer].route, Route::Rdma) {
+            return;
+        }
         let Some((op, _)) = self.ops.begun(&key) else {
             return;
         };
@@ -222,30 +238,26 @@ impl RdmaTransport {
 
     /// Gives a short message to its receive.
     pub(super) fn deliver(&mut self, peer: Rank, key: MessageKey, sink: Sink, at: u64) {
-        let (Ok(device), Some(link)) = (&mut self.device, &mut self.peers[peer].link) else {
+        let Some(link) = &self.peers[peer].link else {
             return;
         };
         let end = HEADER + sink.len();
         let memory = link.slot(at, end).slice(HEADER..end);
         let mut view = Memory::EMPTY;
-        let mut done = Ok(());
-        match sink {
-            Sink::View(1..) => {
-                view = memory;
-                if let Some((op, _)) = self.ops.begun(&key) {
-                    let viewed = Inbound::Viewed(Held::Slot(at));
-                    op.inbound.insert(Slot::new(peer, &key), viewed);
-                }
-            }
-            Sink::View(0) => done = link.give_back(&mut **device, at, true),
-            Sink::Place(place) => {
-                place.copy_from(memory);
-                done = link.give_back(&mut **device, at, true);
+        if let Sink::View(1..) = sink {
+            view = memory;
+            if let Some((op, _)) = self.ops.begun(&key) {
+                let viewed = Inbound::Viewed(Held::Slot(at));
+                op.inbound.insert(Slot::new(peer, &key), viewed);
             }
         }
         self.events.push(Event::Received { peer, key, view });
-        self.checked(peer, done);
-        self.soil(peer);
+        if let Sink::Place(place) = sink {
+            place.copy_from(memory);
+        }
+        if view.is_empty() {
+            self.give_back(peer, at);
+        }
     }
 
     /// The user has looked at a message.
@@ -291,12 +303,12 @@ impl RdmaTransport {
                 Outbound::Offered(Place { number, .. }) => {
                     self.control(slot.peer, Frame::Unused { number });
                 }
-                Outbound::Flying(flight) => {
+                Outbound::Flying { flight, .. } => {
                     if let Some(link) = &mut self.peers[slot.peer].link {
                         link.abandon(flight);
                     }
                 }
-                Outbound::Queued => {
+                Outbound::Queued { .. } => {
                     let mut unused = Vec::new();
                     if let Some(link) = &mut self.peers[slot.peer].link {
                         link.cancel_writes(group, number, |number| unused.push(number));
@@ -332,17 +344,25 @@ impl RdmaTransport {
     /// Posts what waits for a peer.
     pub(super) fn flush_peer(&mut self, peer: Rank) {
         let mut started = std::mem::take(&mut self.started);
+        let mut done = Ok(());
         if let (Ok(device), Some(link)) = (&mut self.device, &mut self.peers[peer].link) {
-            let done = link.flush(&mut **device, &mut self.pool, &mut started);
-            self.faultless(peer, done);
+            done = link.flush(&mut **device, &mut self.pool, &mut started);
         }
         for (key, flight) in started.drain(..) {
-            if let Some((op, _)) = self.ops.begun(&key) {
-                op.outbound
-                    .insert(Slot::new(peer, &key), Outbound::Flying(flight));
+            if let Some((op, _)) = self.ops.begun(&key)
+                && let Some(outbound) = op.outbound.get_mut(&Slot::new(peer, &key))
+                && let Outbound::Queued { src, priority } = *outbound
+            {
+                *outbound = Outbound::Flying {
+                    flight,
+                    src,
+                    priority,
+                };
             }
         }
         self.started = started;
+        // After those that it has started: they are to be sent again.
+        self.faultless(peer, done);
         self.soil(peer);
     }
 
@@ -375,8 +395,7 @@ impl RdmaTransport {
                 );
             }
             Err(Fault::Device(error)) => {
-                let detail = error.to_string();
-                self.lose(peer, LinkError::Rdma { peer, detail });
+                self.failed(peer, error.to_string());
             }
         }
     }

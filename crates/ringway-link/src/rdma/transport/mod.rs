@@ -3,7 +3,8 @@
 //! # Who goes this way
 //! The transport stands on the rank's TCP transport, whose session has checked who the peer is. With the first message of a
 //! pair the two ranks tell each other their queue pairs over it, connect and prove them (`decide.rs`); what can't be reached
-//! by RDMA goes over TCP, and a warning says why. Until then messages wait.
+//! by RDMA goes over TCP, and a warning says why. Until then messages wait. If a queue pair fails later, the two agree on what had
+//! come, and move the rest to TCP.
 //!
 //! # Protocol
 //! To each peer there are a queue pair for frames and short messages and some for long ones.
@@ -88,6 +89,8 @@ pub struct RdmaTransport {
     epoll: Epoll,
     /// How many decisions are under way.
     open: usize,
+    /// Peers whose queue pairs have failed.
+    broken: Vec<Rank>,
     /// Peers with something to post.
     dirty: Vec<Rank>,
     /// What has happened since the last poll.
@@ -128,6 +131,7 @@ impl RdmaTransport {
             ops: Ops::default(),
             epoll,
             open: 0,
+            broken: Vec::new(),
             dirty: Vec::new(),
             events: Vec::new(),
             completions: Vec::new(),
@@ -161,14 +165,14 @@ impl RdmaTransport {
             self.completed(&completion);
         }
         self.completions = completions;
-        match polled {
-            Ok(moved) => moved,
-            Err(error) => {
-                self.device_failed(&error.to_string());
-                self.device = Err(error.to_string());
-                true
-            }
-        }
+        let moved = polled.unwrap_or_else(|error| {
+            self.device_failed(&error.to_string());
+            self.mend();
+            self.device = Err(error.to_string());
+            true
+        });
+        self.mend();
+        moved
     }
 
     /// Looks what TCP has: the messages of peers that RDMA does not reach, notes, and the end of peers.
@@ -215,7 +219,7 @@ impl RdmaTransport {
                      this one's memory alone",
                     now - began
                 );
-                self.failed(peer, detail);
+                self.break_off(peer, detail);
             } else if self.poll_device(now) | self.poll_tcp(now) {
                 self.flush();
                 last_moved = now;
@@ -314,15 +318,15 @@ impl Transport for RdmaTransport {
     }
 
     fn release(&mut self, peer: Rank, key: MessageKey) {
-        if matches!(self.peers[peer].route, Route::Tcp) {
-            return self.tcp.release(peer, key);
-        }
         let slot = Slot::new(peer, &key);
         if let Some((op, _)) = self.ops.begun(&key)
             && let Some(Inbound::Viewed(_)) = op.inbound.get(&slot)
             && let Some(Inbound::Viewed(held)) = op.inbound.remove(&slot)
         {
-            self.give_up_view(peer, held);
+            return self.give_up_view(peer, held);
+        }
+        if matches!(self.peers[peer].route, Route::Tcp) {
+            self.tcp.release(peer, key);
         }
     }
 

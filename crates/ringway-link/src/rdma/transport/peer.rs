@@ -37,10 +37,14 @@ pub(super) enum Held {
 pub(super) enum Outbound {
     /// The receiver has a place for it; it is not given to be sent yet.
     Offered(Place),
-    /// It is on its way: the number of its flight.
-    Flying(u32),
+    /// It is on its way: the number of its flight; and what there is to send should the way break.
+    Flying {
+        flight: u32,
+        src: Memory,
+        priority: u8,
+    },
     /// It is in the link's queue.
-    Queued,
+    Queued { src: Memory, priority: u8 },
     /// It waits for the way to the peer to be decided, or for an offer.
     Waiting { src: Memory, priority: u8 },
 }
@@ -68,6 +72,8 @@ pub(super) enum Route {
     Judging,
     /// Messages go over RDMA.
     Rdma,
+    /// RDMA has failed, and the link is closed. This side has told what had come by then, and waits to hear the same.
+    Mending,
     /// Messages go over TCP.
     Tcp,
     /// It is gone.
@@ -79,7 +85,7 @@ impl Route {
     pub(super) const fn is_open(&self) -> bool {
         matches!(
             self,
-            Self::Asking | Self::Connecting | Self::Proving { .. } | Self::Judging
+            Self::Asking | Self::Connecting | Self::Proving { .. } | Self::Judging | Self::Mending
         )
     }
 }

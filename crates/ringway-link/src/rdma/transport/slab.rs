@@ -41,6 +41,10 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+
     /// Takes everything out, in the order of the places.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = T> {
         self.free.clear();

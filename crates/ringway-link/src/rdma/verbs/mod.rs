@@ -11,7 +11,7 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd},
     path::Path as FilePath,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ringway_sys::{Epoll, Interest, Memory};
@@ -32,6 +32,9 @@ use super::{
 
 /// How many completions are fetched at once.
 const BATCH: usize = 64;
+
+/// How long the receives of a queue pair that is stopped may take to be flushed.
+const FLUSH: Duration = Duration::from_millis(100);
 
 /// What queue pairs allow peers to do; regions allow less.
 const RIGHTS: verbs::Access = verbs::Access::ALL;
@@ -295,6 +298,40 @@ impl Device for Verbs {
         let port = self.port_number;
         let pair = self.pairs.get_mut(queue_pair)?;
         pair.connect(&entry, port, peer, terms)
+    }
+
+    fn stop(&mut self, queue_pair: QueuePair, completions: &mut Vec<Completion>) {
+        let Ok(pair) = self.pairs.get_mut(queue_pair) else {
+            return;
+        };
+        pair.fail();
+        let number = pair.number().get();
+        // Receives are flushed after those that have ended.
+        let mut is_flushed = pair.outstanding.receives() == 0;
+        if let Err(error) = pair.pair.to_error() {
+            tracing::warn!(device = self.name, "a queue pair does not stop: {error}");
+            is_flushed = true;
+        }
+        let deadline = Instant::now() + FLUSH;
+        loop {
+            let fetched = self.fetch();
+            let own = self
+                .held
+                .extract_if(.., |completion| completion.queue_pair == number);
+            for ended in own {
+                match words::result(&ended) {
+                    Ok(done) => completions.push(Completion {
+                        queue_pair,
+                        id: ended.id,
+                        result: Ok(done),
+                    }),
+                    Err(_) => is_flushed = true,
+                }
+            }
+            if is_flushed || fetched.is_err() || Instant::now() >= deadline {
+                return;
+            }
+        }
     }
 
     fn destroy(&mut self, queue_pair: QueuePair) {
