@@ -1,6 +1,7 @@
 //! The communicator, for objects of the buffer protocol.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -24,6 +25,7 @@ use crate::{
     guard::Guarded,
     kind::Kind,
     operand::{Access, Operand},
+    registration::Registration,
     start::Start,
     work::{Keep, Work, finish_callbacks},
 };
@@ -277,6 +279,22 @@ impl Communicator {
             .allocate::<u8>(bytes)
             .map_err(|e| raise(&e))?;
         Ok(ArenaBuffer::new(buffer, kind))
+    }
+
+    fn register(&self, buffer: &Bound<'_, PyAny>) -> PyResult<Registration> {
+        // Its bytes: what the elements are doesn't matter.
+        let bytes = Some(Kind::named("u8")?);
+        let Operand { memory, pin, .. } = Operand::pin(buffer, "buffer", Access::Write, bytes)?;
+        Registration::new(self, buffer.py(), &[memory], Keep::Pins(vec![pin]))
+    }
+
+    fn registered_memory(&self) -> PyResult<HashMap<&'static str, u64>> {
+        let registered = self.engine()?.registered_memory();
+        Ok(HashMap::from([
+            ("bytes", registered.bytes as u64),
+            ("regions", registered.regions as u64),
+            ("registrations", registered.registrations),
+        ]))
     }
 
     fn abort(&self, py: Python<'_>, reason: &str) -> PyResult<()> {

@@ -12,6 +12,7 @@ mod error;
 mod guard;
 mod kind;
 mod operand;
+mod registration;
 mod start;
 mod store;
 mod tensor;
@@ -28,8 +29,9 @@ mod _ringway {
         communicator::{Communicator, init},
         guard::after_fork,
         kind::kinds,
+        registration::Registration,
         start::Start,
-        tensor::{group, join, message, places, run, submit},
+        tensor::{group, join, message, places, register, run, submit},
         work::Work,
     };
     use pyo3::Bound;

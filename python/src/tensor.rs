@@ -14,6 +14,7 @@ use crate::{
     communicator::{Communicator, connect, load},
     error::{Class, raise},
     kind::Kind,
+    registration::Registration,
     store::PythonStore,
     work::{Keep, Work},
 };
@@ -160,6 +161,18 @@ pub(crate) fn submit(
         .detach(|| engine.submit(request))
         .map_err(|e| raise(&e))?;
     Ok(Work::new(work, Keep::Object(keep)))
+}
+
+/// Registers the memory of tensors, which `keep` keeps.
+#[pyfunction]
+pub(crate) fn register(
+    communicator: &Bound<'_, Communicator>,
+    ranges: Vec<Range>,
+    keep: Py<PyAny>,
+) -> PyResult<Registration> {
+    let memories: Vec<Memory> = ranges.into_iter().map(memory).collect();
+    let keep = Keep::Object(keep);
+    Registration::new(communicator.get(), communicator.py(), &memories, keep)
 }
 
 /// Starts sending to a peer, or receiving from it; `stream` is the peer and the tag.

@@ -15,6 +15,11 @@ def test_every_call(ranks: int, tmp_path: Path) -> None:
         world.succeed()
 
 
+def test_registered_memory(tmp_path: Path) -> None:
+    with World(tmp_path, "registered", 2, env={"RINGWAY_TRANSPORTS": "rdma"}) as world:
+        world.succeed()
+
+
 def test_a_rank_leaves_at_its_end(tmp_path: Path) -> None:
     with World(tmp_path, "leaving", 2) as world:
         assert "rank 1 has left" in world.succeed()[0]

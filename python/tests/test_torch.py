@@ -35,6 +35,12 @@ def test_over_tcp(tmp_path: Path) -> None:
         world.succeed()
 
 
+@pytest.mark.parametrize("transports", ["rdma", "auto"])
+def test_a_model_that_is_registered(transports: str, tmp_path: Path) -> None:
+    with World(tmp_path, "model", 2, env={"RINGWAY_TRANSPORTS": transports}) as world:
+        world.succeed()
+
+
 @pytest.mark.parametrize("what", ["shape", "type", "operation", "call"])
 def test_different_calls_are_named_on_both_ranks(what: str, tmp_path: Path) -> None:
     with World(tmp_path, "mismatched", 2, [what]) as world:

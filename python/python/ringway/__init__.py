@@ -19,7 +19,7 @@ import os
 import weakref
 
 from ringway import _ringway
-from ringway._ringway import ArenaBuffer, Communicator, Start, Work, __version__
+from ringway._ringway import ArenaBuffer, Communicator, Registration, Start, Work, __version__
 from ringway._types import Options
 from ringway.errors import ArgumentError, BootstrapError, Error, FailedError, SettingsError
 
@@ -31,6 +31,7 @@ __all__ = [
     "Error",
     "FailedError",
     "Options",
+    "Registration",
     "SettingsError",
     "Start",
     "Work",

@@ -8,6 +8,7 @@ from ringway._types import Counts, Operation, Options, Range
 __all__ = [
     "ArenaBuffer",
     "Communicator",
+    "Registration",
     "Start",
     "Work",
     "__version__",
@@ -18,6 +19,7 @@ __all__ = [
     "kinds",
     "message",
     "places",
+    "register",
     "run",
     "submit",
 ]
@@ -133,6 +135,13 @@ class Communicator:
         here. With None a rank is in none. Every rank must call it."""
     def allocate(self, count: int, dtype: str = "f32") -> ArenaBuffer:
         """Zeros in memory that the ranks of this host reach without a copy; ordinary memory where none is shared."""
+    def register(self, buffer: _Buffer) -> Registration:
+        """Registers a buffer with the RDMA device that carries the job's messages, once for all calls that use it or
+        parts of it: long messages are sent from there and received there without a copy. Without such a device it
+        does nothing. What :meth:`allocate` gives is registered already."""
+    def registered_memory(self) -> dict[str, int]:
+        """What is registered with RDMA devices: ``bytes`` in so many ``regions``, and how many ``registrations``
+        devices were asked for so far."""
     def abort(self, reason: str) -> None:
         """Ends the job on all ranks: calls, here and there, raise an error that says ``reason``."""
     def leave(self) -> None:
@@ -211,6 +220,18 @@ class Work:
     def _on_end(self, callback: Callable[[Exception | None], object]) -> None: ...
 
 @final
+class Registration:
+    """Keeps memory registered, and where it is, until it is released, left as a context manager, or dropped. Operations
+    that are under way then go on."""
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that are kept registered."""
+    def release(self) -> None: ...
+    def __enter__(self) -> Registration: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+@final
 class ArenaBuffer(typing_extensions.Buffer):
     """Elements in memory that the ranks of this host reach without a copy, with the buffer protocol:
     ``numpy.asarray(buffer)``. bfloat16 appears as 16-bit integers."""
@@ -240,6 +261,7 @@ def join(
     store: Store, rank: int, size: int, job: str, settings: Mapping[str, object] | None = None
 ) -> Communicator: ...
 def group(world: Communicator, store: Store, rank: int, size: int) -> Communicator: ...
+def register(communicator: Communicator, ranges: Sequence[Range], keep: object) -> Registration: ...
 def run(
     communicator: Communicator,
     operation: Operation,

@@ -14,11 +14,11 @@ come from ``ringway.yaml`` and the environment. The time limit of an operation i
 
 import torch.distributed as dist
 
-from ringway.torch._backend import RingwayBackend, empty
+from ringway.torch._backend import RingwayBackend, empty, register_parameter_buffers
 from ringway.torch._holder import pass_on_completion
 from ringway.torch._work import RingwayWork
 
-__all__ = ["RingwayBackend", "RingwayWork", "empty"]
+__all__ = ["RingwayBackend", "RingwayWork", "empty", "register_parameter_buffers"]
 
 pass_on_completion()
 dist.Backend.register_backend("ringway", RingwayBackend, extended_api=True, devices=["cpu"])

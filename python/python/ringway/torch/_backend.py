@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
-from ringway import ArgumentError, Communicator, _ringway
+from ringway import ArgumentError, Communicator, Registration, _ringway
 from ringway._types import Counts, Operation, Range
 from ringway.torch import _memory, _world
 from ringway.torch._tensors import (
@@ -418,12 +418,31 @@ def _uneven(tensors: Sequence[Tensor]) -> list[int] | None:
     return None if all(size == sizes[0] for size in sizes) else sizes
 
 
+def _backend_of(group: dist.ProcessGroup | None) -> RingwayBackend:
+    backend = (group or dist.distributed_c10d._get_default_group())._get_backend(torch.device("cpu"))
+    if not isinstance(backend, RingwayBackend):
+        raise ArgumentError(f"expected a process group of the backend ringway, found {backend.name()}")
+    return backend
+
+
 def empty(*size: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None) -> Tensor:
     """A tensor of zeros in the arena: collectives of ranks on one host read and write it in place, without a copy.
 
     ``group`` is any process group of the backend; without it, the default group.
     """
-    backend = (group or dist.distributed_c10d._get_default_group())._get_backend(torch.device("cpu"))
-    if not isinstance(backend, RingwayBackend):
-        raise ArgumentError(f"expected a process group of the backend ringway, found {backend.name()}")
-    return _memory.allocate(backend.communicator, torch.Size(size), dtype or torch.get_default_dtype())
+    communicator = _backend_of(group).communicator
+    return _memory.allocate(communicator, torch.Size(size), dtype or torch.get_default_dtype())
+
+
+def register_parameter_buffers(model: torch.nn.Module, group: dist.ProcessGroup | None = None) -> Registration:
+    """Registers the memory of a model with the RDMA device, once: collectives then send from there and receive there
+    without a copy. Without such a device it does nothing.
+
+    That is the memory of parameters, of gradients that there are already, and of buffers. With
+    ``DistributedDataParallel(..., gradient_as_bucket_view=True)`` gradients are views of the buckets that are reduced;
+    those have their final place after the second step, so call it then. The memory is kept, and kept registered, for
+    as long as the returned object.
+
+    ``group`` is any process group of the backend; without it, the default group.
+    """
+    return _memory.register(_backend_of(group).communicator, model)

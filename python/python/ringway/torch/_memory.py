@@ -1,10 +1,13 @@
-"""Tensors in memory that the ranks of a host share."""
+"""Tensors in memory that the ranks of a host share, or that is registered with an RDMA device."""
+
+from itertools import chain
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 import ringway
-from ringway import ArgumentError
+from ringway import ArgumentError, _ringway
 from ringway.torch._tensors import KINDS
 
 
@@ -16,3 +19,17 @@ def allocate(communicator: ringway.Communicator, size: torch.Size, dtype: torch.
         return torch.zeros(size, dtype=dtype)
     buffer = communicator.allocate(size.numel() * dtype.itemsize, "u8")
     return torch.frombuffer(buffer, dtype=dtype).view(size)
+
+
+def register(communicator: ringway.Communicator, model: torch.nn.Module) -> ringway.Registration:
+    """Registers the memory of a model, which the registration keeps."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    for tensor in chain(model.parameters(), model.buffers()):
+        for part in (tensor, tensor.grad):
+            local = part.to_local() if isinstance(part, DTensor) else part
+            if local is not None and local.is_cpu and local.layout is torch.strided:
+                storage = local.untyped_storage()
+                if storage.nbytes() > 0:
+                    storages[storage.data_ptr()] = storage
+    ranges = [(place, storage.nbytes()) for place, storage in storages.items()]
+    return _ringway.register(communicator, ranges, list(storages.values()))
