@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 use ringway_doctor::{
-    config::{ConfigError, Purpose, Target, render},
+    config::{ConfigError, Job, Purpose, Scheduler, Target, render, render_job},
     intent::Intent,
 };
 
@@ -37,6 +37,72 @@ fn golden() {
                 assert!(golden == text, "{} differs:\n{text}", file.display());
             }
         }
+    }
+}
+
+fn job() -> Job {
+    Job {
+        name: "train".to_owned(),
+        hosts: 4,
+        ranks: 8,
+        cpus: 4,
+        memory: "64Gi".to_owned(),
+        gpus: true,
+        image: "registry.example/train:1".to_owned(),
+        command: ["python", "train.py", "--note", "it's: a \"test\""]
+            .map(str::to_owned)
+            .to_vec(),
+    }
+}
+
+#[test]
+fn golden_jobs() {
+    for name in ["plain", "rich"] {
+        for (scheduler, kind) in [
+            (Scheduler::Kubernetes, "k8s.yaml"),
+            (Scheduler::Slurm, "slurm.sh"),
+        ] {
+            let text = render_job(&intent(name), &job(), scheduler).unwrap();
+            let file = here(&format!("golden/{name}.{kind}"));
+            if std::env::var_os("BLESS").is_some() {
+                fs::write(&file, &text).unwrap();
+            }
+            let golden = fs::read_to_string(&file).unwrap_or_default();
+            assert!(golden == text, "{} differs:\n{text}", file.display());
+            if scheduler == Scheduler::Slurm {
+                let checked = std::process::Command::new("bash")
+                    .args(["-n", "-c", &text])
+                    .output()
+                    .unwrap();
+                assert!(checked.status.success(), "{checked:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn jobs_that_cannot_be_are_refused() {
+    type Spoil = fn(&mut Job);
+    let wrong: [(Spoil, &str); 5] = [
+        (
+            |job| job.name = "Train_1".to_owned(),
+            "expected 1 to 40 lower-case letters",
+        ),
+        (|job| job.hosts = 0, "hosts is 0, expected 1"),
+        (|job| job.ranks = 1000, "ranks is 1000"),
+        (
+            |job| job.memory = "64GB".to_owned(),
+            "expected a size such as 64Gi",
+        ),
+        (|job| job.command.clear(), "the command is empty"),
+    ];
+    for (spoil, reason) in wrong {
+        let mut job = job();
+        spoil(&mut job);
+        let error = render_job(&intent("plain"), &job, Scheduler::Kubernetes)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(reason), "{error}");
     }
 }
 
@@ -251,6 +317,12 @@ fn wrong_intents_are_refused_with_line_and_remedy() {
         ("dscp: 26", "dcsp: 26", 4, "dcsp"),
         ("priority: 3", "priority: 8", 5, "a priority from 0 to 7"),
         ("priority: 3", "priority: 6", 5, "both have priority 6"),
+        (
+            "dscp: 26",
+            "dscp: [26, 0]",
+            4,
+            "DSCP 0 belongs to class `data`",
+        ),
         ("dscp: 48", "dscp: 26", 4, "DSCP 26 belongs to"),
         (
             "strict: true",

@@ -2,6 +2,7 @@
 
 mod check;
 mod config;
+mod job;
 mod new;
 mod path;
 mod picture;
@@ -29,6 +30,8 @@ enum Command {
     Check(check::Check),
     /// The configuration of a switch or host for an intent, what undoes it, and what verifies it.
     Config(config::Config),
+    /// Kubernetes manifests of a job over the lossless network.
+    K8s(job::K8s),
     /// Write a commented fabric file of a usual topology, to be edited.
     New(new::New),
     /// Show the equal paths between two hosts, and which of them flows take.
@@ -37,6 +40,8 @@ enum Command {
     Place(place::Place),
     /// Show a fabric as a table, or draw it.
     Show(show::Show),
+    /// A Slurm script of a job over the lossless network.
+    Slurm(job::Slurm),
 }
 
 impl Fabric {
@@ -44,10 +49,12 @@ impl Fabric {
         match self.command {
             Command::Check(check) => check.execute(),
             Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
+            Command::K8s(k8s) => k8s.execute().map(|()| ExitCode::SUCCESS),
             Command::New(new) => new.execute().map(|()| ExitCode::SUCCESS),
             Command::Path(path) => path.execute().map(|()| ExitCode::SUCCESS),
             Command::Place(place) => place.execute().map(|()| ExitCode::SUCCESS),
             Command::Show(show) => show.execute().map(|()| ExitCode::SUCCESS),
+            Command::Slurm(slurm) => slurm.execute().map(|()| ExitCode::SUCCESS),
         }
     }
 }

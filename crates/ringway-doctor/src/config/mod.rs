@@ -3,6 +3,7 @@
 //! Each system has three templates, `SYSTEM.apply.j2`, `SYSTEM.rollback.j2` and `SYSTEM.verify.j2`, of which users may
 //! put their own into a directory. What a system cannot express is refused, not left out.
 
+mod job;
 mod ports;
 mod refuse;
 mod target;
@@ -14,6 +15,7 @@ use minijinja::{Environment, UndefinedBehavior, Value, syntax::SyntaxConfig, val
 
 use crate::intent::Intent;
 
+pub use job::{Job, Scheduler, render_job};
 pub use ports::PortNameError;
 pub use target::{Target, UnknownTarget};
 pub(crate) use view::View;
@@ -61,6 +63,12 @@ pub enum ConfigError {
         /// Each with its remedy.
         reasons: Vec<String>,
     },
+    /// The job is not one that can be started.
+    #[error("the job is refused: {reason}")]
+    Job {
+        /// What was expected and what was found.
+        reason: String,
+    },
     /// A template of the user's is not there or cannot be read.
     #[error("the template {path} cannot be read: {source}")]
     Read {
@@ -105,21 +113,12 @@ pub fn render(
         }
         _ => target.template(purpose).to_owned(),
     };
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let wrong = |error: minijinja::Error| ConfigError::Template {
         name: name.clone(),
         detail: format!("{error:#}"),
     };
-    let syntax = SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .keep_trailing_newline(true)
-        .build();
-    environment.set_syntax(syntax.map_err(wrong)?);
-    // Nothing here is HTML, whatever a template is called.
-    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    let text = environment
+    let text = environment()
+        .map_err(wrong)?
         .render_named_str(&name, &source, Value::from(Serde(view)))
         .map_err(wrong)?;
     Ok(Rendered {
@@ -130,4 +129,19 @@ pub fn render(
             .map(|note| (*note).to_owned())
             .collect(),
     })
+}
+
+/// How all templates are read.
+fn environment() -> Result<Environment<'static>, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .keep_trailing_newline(true)
+        .build()?;
+    environment.set_syntax(syntax);
+    // Nothing here is HTML, whatever a template is called.
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    Ok(environment)
 }

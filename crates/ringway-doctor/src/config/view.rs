@@ -117,6 +117,9 @@ pub(crate) struct NicView {
     pub(crate) interface: String,
     /// The interface as the name of a systemd unit has it.
     pub(crate) unit: String,
+    /// The interface as part of a Kubernetes name (RFC 1123), and as that of a resource.
+    pub(crate) label: String,
+    pub(crate) resource: String,
     pub(crate) device: String,
     pub(crate) port: u8,
 }
@@ -258,6 +261,18 @@ impl NicView {
         Self {
             interface: nic.interface.0.clone(),
             unit: nic.interface.0.replace('-', "\\x2d"),
+            label: nic
+                .interface
+                .0
+                .to_ascii_lowercase()
+                .replace(['_', '.'], "-"),
+            resource: format!(
+                "roce_{}",
+                nic.interface
+                    .0
+                    .to_ascii_lowercase()
+                    .replace(['-', '.'], "_")
+            ),
             device: nic.device.0.clone(),
             port: nic.port,
         }

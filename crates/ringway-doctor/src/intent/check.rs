@@ -138,6 +138,13 @@ fn class_alone(
             "everything that nobody marked is in it, and arrives as 0: one slow receiver of it would pause all",
         );
     }
+    if class.lossless.value && class.code_points().contains(&0) {
+        return refuse(
+            class.dscp.as_ref().map_or(line, |dscp| dscp.line),
+            format!("DSCP 0 belongs to class `{name}`, which is lossless"),
+            "take another: everything that nobody marked has 0, and would pause RoCE",
+        );
+    }
     if class.lossless.value && name == CNP {
         return refuse(
             class.lossless.line,
