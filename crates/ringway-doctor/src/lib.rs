@@ -8,6 +8,7 @@ pub mod config;
 mod finding;
 pub mod host;
 pub mod intent;
+pub mod lint;
 mod report;
 
 pub use finding::{Confidence, Evidence, Finding, Severity, Step, Unjudged};

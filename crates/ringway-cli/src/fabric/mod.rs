@@ -3,6 +3,7 @@
 mod check;
 mod config;
 mod job;
+mod lint;
 mod new;
 mod path;
 mod picture;
@@ -32,6 +33,8 @@ enum Command {
     Config(config::Config),
     /// Kubernetes manifests of a job over the lossless network.
     K8s(job::K8s),
+    /// Find contradictions between configurations of switches, hosts and applications.
+    Lint(lint::Lint),
     /// Write a commented fabric file of a usual topology, to be edited.
     New(new::New),
     /// Show the equal paths between two hosts, and which of them flows take.
@@ -50,6 +53,7 @@ impl Fabric {
             Command::Check(check) => check.execute(),
             Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
             Command::K8s(k8s) => k8s.execute().map(|()| ExitCode::SUCCESS),
+            Command::Lint(lint) => Ok(lint.execute()),
             Command::New(new) => new.execute().map(|()| ExitCode::SUCCESS),
             Command::Path(path) => path.execute().map(|()| ExitCode::SUCCESS),
             Command::Place(place) => place.execute().map(|()| ExitCode::SUCCESS),

@@ -1,0 +1,143 @@
+//! What a file is.
+
+use crate::config::Target;
+
+/// A kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Variables or settings of an application.
+    Application,
+    /// A script that sets up a host.
+    Host,
+    /// An intent.
+    Intent,
+    /// The configuration of a switch.
+    Switch(Target),
+}
+
+impl Kind {
+    /// The kind of that name: a system, `host`, `intent` or `env`.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "env" => Some(Self::Application),
+            "host" => Some(Self::Host),
+            "intent" => Some(Self::Intent),
+            _ => name
+                .parse()
+                .ok()
+                .filter(|target: &Target| target.is_switch())
+                .map(Self::Switch),
+        }
+    }
+}
+
+/// What speaks for each kind: how lines begin. The kind that most lines speak for is taken.
+const SIGNS: &[(Kind, &[&str])] = &[
+    (
+        Kind::Application,
+        &[
+            "NCCL_",
+            "UCX_",
+            "RINGWAY_",
+            "export NCCL_",
+            "export UCX_",
+            "export RINGWAY_",
+            "communication:",
+        ],
+    ),
+    (
+        Kind::Host,
+        &[
+            "#!/bin/bash",
+            "#!/bin/sh",
+            "run mlnx_qos",
+            "mlnx_qos",
+            "run dcb",
+            "dcb app",
+            "dcb pfc set",
+            "dcb ets",
+            "cma_roce_tos",
+            "ip link set",
+            "sysctl -w",
+        ],
+    ),
+    (Kind::Intent, &["classes:"]),
+    (
+        Kind::Switch(Target::Nvue),
+        &["nv set", "- set:", "- header:"],
+    ),
+    (
+        Kind::Switch(Target::Junos),
+        &[
+            "set class-of-service",
+            "class-of-service {",
+            "set interfaces",
+        ],
+    ),
+    (
+        Kind::Switch(Target::Onyx),
+        &["interface ethernet 1/", "dcb priority-flow-control", "roce"],
+    ),
+    (
+        Kind::Switch(Target::Os10),
+        &[
+            "trust dscp-map",
+            "qos-map traffic-class",
+            "wred ",
+            "match queue",
+            "service-policy output type",
+            "service-policy input type",
+            "interface ethernet1/",
+            "trust-map",
+        ],
+    ),
+    (
+        Kind::Switch(Target::Nxos),
+        &[
+            "class-map type qos",
+            "policy-map type qos",
+            "class type network-qos",
+            "class type queuing",
+            "service-policy type",
+            "set qos-group",
+            "interface Ethernet1/",
+            "system qos",
+            "feature ",
+        ],
+    ),
+    (
+        Kind::Switch(Target::Eos),
+        &[
+            "qos map dscp",
+            "qos profile",
+            "service-profile",
+            "uc-tx-queue",
+            "tx-queue",
+            "priority-flow-control pause",
+            "qos trust",
+            "priority-flow-control on",
+            "priority-flow-control priority",
+            "interface Ethernet",
+        ],
+    ),
+];
+
+/// What a file is by its contents; none if nothing speaks for anything.
+pub fn detect(text: &str) -> Option<Kind> {
+    if text.trim_start().starts_with('{') {
+        return Some(Kind::Switch(Target::Sonic));
+    }
+    if text.lines().any(|line| line.starts_with("classes:")) {
+        return Some(Kind::Intent);
+    }
+    let mut votes = vec![0usize; SIGNS.len()];
+    for line in text.lines() {
+        let line = line.trim();
+        for (vote, (_, signs)) in votes.iter_mut().zip(SIGNS) {
+            *vote += usize::from(signs.iter().any(|sign| line.starts_with(sign)));
+        }
+    }
+    let (votes, index) = votes.into_iter().zip((0..SIGNS.len()).rev()).max()?;
+    let (kind, _) = SIGNS.get(SIGNS.len() - 1 - index)?;
+    (votes > 0).then_some(*kind)
+}

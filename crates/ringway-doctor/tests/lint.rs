@@ -1,0 +1,273 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+//! What the generator writes has no finding, and a number that is changed has one.
+
+use std::{fs, path::Path};
+
+use proptest::prelude::*;
+use ringway_doctor::{
+    Report,
+    config::{Purpose, Target, render},
+    intent::Intent,
+    lint::{Input, Kind, detect, lint},
+};
+
+const SYSTEMS: [Target; 7] = [
+    Target::Nxos,
+    Target::Sonic,
+    Target::Eos,
+    Target::Nvue,
+    Target::Onyx,
+    Target::Os10,
+    Target::Junos,
+];
+
+fn text(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/intents")
+        .join(name);
+    fs::read_to_string(path).unwrap()
+}
+
+fn configuration(intent: &str, target: Target) -> String {
+    let intent = Intent::parse(intent, Path::new("intent.yaml")).unwrap();
+    render(&intent, target, Purpose::Apply, None).unwrap().text
+}
+
+/// One line for each finding.
+fn shown(report: &Report) -> Vec<String> {
+    let show = |finding: &ringway_doctor::Finding| {
+        let evidence: Vec<String> = finding.evidence.iter().map(ToString::to_string).collect();
+        format!(
+            "{}: {}: {} [{}]",
+            finding.check,
+            finding.subject,
+            finding.problem,
+            evidence.join(" | ")
+        )
+    };
+    report.findings.iter().map(show).collect()
+}
+
+fn files(files: &[(&str, &str)]) -> Vec<Input> {
+    files
+        .iter()
+        .map(|(name, text)| Input::new(*name, *text))
+        .collect()
+}
+
+#[test]
+fn what_the_generator_writes_has_no_finding() {
+    for name in ["plain.yaml", "rich.yaml"] {
+        let intent = text(name);
+        let host = configuration(&intent, Target::Host);
+        let mut all = files(&[
+            ("intent.yaml", &intent),
+            ("host.sh", &host),
+            ("job.env", "export NCCL_IB_TC=106\n"),
+        ]);
+        for system in SYSTEMS {
+            let switch = configuration(&intent, system);
+            assert_eq!(detect(&switch), Some(Kind::Switch(system)), "{switch}");
+            let report = lint(&files(&[
+                ("intent.yaml", &intent),
+                ("switch.cfg", &switch),
+                ("host.sh", &host),
+            ]));
+            assert_eq!(shown(&report), [""; 0], "{system} {name}");
+            assert_eq!(report.unjudged, [], "{system} {name}");
+            // Without the intent, what it wants to go without is missed.
+            let report = lint(&files(&[("switch.cfg", &switch), ("host.sh", &host)]));
+            let missed = ["ecn.none", "watchdog.off"];
+            let rest: Vec<_> = shown(&report)
+                .into_iter()
+                .filter(|line| !missed.iter().any(|check| line.starts_with(check)))
+                .collect();
+            assert_eq!(rest, [""; 0], "{system} {name}");
+            all.push(Input::new(format!("{system}.cfg"), switch));
+        }
+        assert_eq!(shown(&lint(&all)), [""; 0], "{name}");
+    }
+}
+
+/// Every number of the lines that say something, made greater by `by`.
+fn mutations(text: &str, by: u64, counts: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let mut begin = 0;
+    for line in text.split_inclusive('\n') {
+        // What is in quotes at the end is for people.
+        let says = [" \"mlx", " \"app", " ||"]
+            .iter()
+            .find_map(|end| line.find(end))
+            .unwrap_or(line.len());
+        let mut at = 0;
+        while counts(line) && at < says {
+            let rest = &line[at..];
+            let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            if digits == 0 {
+                at += rest.chars().next().map_or(1, char::len_utf8);
+                continue;
+            }
+            let number: u64 = rest[..digits].parse().unwrap();
+            let mut changed = text.to_owned();
+            let width = if rest.starts_with('0') && digits > 1 || digits == 6 {
+                digits
+            } else {
+                0
+            };
+            changed.replace_range(
+                begin + at..begin + at + digits,
+                &format!("{:0width$}", number + by),
+            );
+            all.push((line.trim_end().to_owned(), changed));
+            at += digits;
+        }
+        begin += line.len();
+    }
+    all
+}
+
+/// The lines of which every number is changed: of many that differ only in their numbers, a few.
+fn worth_a_look(text: &str, system: Target) -> impl Fn(&str) -> bool {
+    let shape = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "");
+    let mut shapes = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for line in text.split_inclusive('\n') {
+        shapes.entry(shape(line)).or_default().push(line.to_owned());
+    }
+    move |line: &str| {
+        let says = match system {
+            Target::Host => ["run ", "put ", "offer "]
+                .iter()
+                .any(|begin| line.starts_with(begin)),
+            _ => !line.trim_start().starts_with(['!', '#']),
+        };
+        let alike = &shapes[&shape(line)];
+        // That a class shares by weight is NVUE's default: said of another class, it changes nothing.
+        says && !line.contains("mode dwrr")
+            && (alike.len() < 9
+                || alike
+                    .iter()
+                    .take(3)
+                    .chain(alike.last())
+                    .any(|it| it == line))
+    }
+}
+
+fn every_number_that_is_changed_is_found(intent: &str) {
+    let intent = text(intent).replace("ports: [1-2]", "ports: [1]");
+    for system in SYSTEMS.into_iter().chain([Target::Host]) {
+        let good = configuration(&intent, system);
+        let mut missed = Vec::new();
+        for (line, bad) in mutations(&good, 1, worth_a_look(&good, system)) {
+            let report = lint(&files(&[("intent.yaml", &intent), ("there.cfg", &bad)]));
+            if report.findings.is_empty() {
+                missed.push(line);
+            }
+        }
+        assert_eq!(missed, [""; 0], "{system}");
+    }
+}
+
+#[test]
+fn every_number_that_is_changed_is_found_plain() {
+    every_number_that_is_changed_is_found("plain.yaml");
+}
+
+#[test]
+fn every_number_that_is_changed_is_found_rich() {
+    every_number_that_is_changed_is_found("rich.yaml");
+}
+
+/// Intents that are valid: two to five classes, with priorities, code points, shares and thresholds of all kinds.
+fn intents() -> impl Strategy<Value = String> {
+    let priorities = Just((1..7u8).collect::<Vec<_>>()).prop_shuffle();
+    let code_points = Just((1..64u8).collect::<Vec<_>>()).prop_shuffle();
+    let classes = 0..3usize;
+    let shares = (1..40u8, 1..20u8, 1..20u8);
+    let ecn = (
+        1..2000u32,
+        1..2000u32,
+        1..=100u8,
+        1..50u8,
+        1..50u8,
+        any::<bool>(),
+    );
+    let rest = (
+        1..5u32,
+        1..200u32,
+        4200..9100u32,
+        any::<[bool; 4]>(),
+        1..8u32,
+    );
+    (priorities, code_points, classes, shares, ecn, rest).prop_map(
+        |(priorities, code_points, more, (a, b, c), (min, width, probability, low, high, percent), (ports, cable, mtu, flags, polls))| {
+            let (min, max) = match percent {
+                true => (format!("{low}%"), format!("{}%", low + high)),
+                false => (format!("{min}kB"), format!("{}kB", min + width)),
+            };
+            let mut text = format!(
+                "name: N{ports}\nclasses:\n  data:\n    dscp: [{}, {}]\n    priority: {}\n    lossless: true\n    bandwidth: {a}\n    ecn: {{min: {min}, max: {max}, probability: {probability}}}\n  cnp: {{dscp: {}, priority: {}, strict: true}}\n",
+                code_points[0], code_points[1], priorities[0], code_points[2], priorities[1]
+            );
+            let mut left = 100 - a;
+            for (index, share) in [b, c].into_iter().take(more).enumerate() {
+                left -= share;
+                let lossless = flags[index];
+                text += &format!(
+                    "  more{index}: {{dscp: {}, priority: {}, lossless: {lossless}, bandwidth: {share}}}\n",
+                    code_points[3 + index], priorities[2 + index]
+                );
+            }
+            text += &format!("  default: {{priority: 0, bandwidth: {left}}}\nbuffer: 64MB\nmtu: {mtu}\n");
+            if flags[2] {
+                let (poll, detect) = (polls * 100, polls * 300);
+                text += &format!("watchdog: {{poll: {poll}ms, detect: {detect}ms, restore: {detect}ms}}\n");
+            }
+            let tool = if flags[3] { "dcb" } else { "mlnx_qos" };
+            text + &format!(
+                "switch: {{ports: [1-{ports}], cable: {cable}}}\nhost:\n  tool: {tool}\n  nics:\n    - {{interface: eth{ports}, device: mlx5_0}}\n"
+            )
+        },
+    )
+}
+
+/// The configurations of the systems that can express an intent.
+fn configurations(text: &str) -> Vec<(Target, String)> {
+    let intent = Intent::parse(text, Path::new("intent.yaml"))
+        .unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let of = |target| {
+        Some((
+            target,
+            render(&intent, target, Purpose::Apply, None).ok()?.text,
+        ))
+    };
+    SYSTEMS
+        .into_iter()
+        .chain([Target::Host])
+        .filter_map(of)
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn no_intent_makes_a_contradiction(text in intents()) {
+        let made = configurations(&text);
+        let mut all = files(&[("intent.yaml", &text)]);
+        all.extend(made.iter().map(|(target, made)| Input::new(format!("{target}.cfg"), made.as_str())));
+        prop_assert_eq!(shown(&lint(&all)), [""; 0]);
+        // Without the intent the configurations still say the same as each other.
+        let apart = shown(&lint(&all[1..]));
+        prop_assert!(apart.iter().all(|line| line.starts_with("ecn.none")), "{:#?}", apart);
+    }
+
+    #[test]
+    fn no_number_can_be_changed_unseen(text in intents(), which in any::<(prop::sample::Index, prop::sample::Index)>(), by in 1..9u64) {
+        let made = configurations(&text);
+        let (system, good) = which.0.get(&made);
+        let changes = mutations(good, by, worth_a_look(good, *system));
+        let (line, bad) = which.1.get(&changes);
+        let report = lint(&files(&[("intent.yaml", &text), ("there.cfg", bad)]));
+        prop_assert!(!report.findings.is_empty(), "{}: {}", system, line);
+    }
+}
