@@ -1,13 +1,14 @@
 //! The device in software against Linux's soft RoCE, in the virtual machine of `cargo xtask test vm`: `rxe0` at 10.0.0.1
 //! and fd00::1 through verbs, and in a network namespace of its own, where UDP port 4791 is free, the endpoint at 10.0.0.9
 //! and fd00::9.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod soft_network;
 
 use std::{
     fmt::Write as _,
-    io::{BufRead, BufReader, Lines, Write as _},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::Once,
+    io::{BufReader, Lines, Write as _},
+    process::{Child, ChildStdin, ChildStdout},
     time::{Duration, Instant},
 };
 
@@ -15,11 +16,12 @@ use ringway_link::rdma::{
     Access, Address, Completion, Device, Done, Key, QueuePair, QueuePairOptions, ReceiveRequest,
     Region, Remote, SendRequest, SoftwareDevice, SoftwareOptions, Source, Status, Verbs, Work,
 };
-use ringway_sys::{Epoll, Interest, Staging, end_with_parent};
+use ringway_sys::{Epoll, Interest, Staging};
 use ringway_verbs::{
     Library,
     gid::{Family, Wish},
 };
+use soft_network::{Faults, in_namespace, line_with, lines};
 
 const LONG: Duration = Duration::from_secs(20);
 const ROLE: &str = "RINGWAY_TEST_ENDPOINT";
@@ -297,64 +299,6 @@ fn the_kernel_notices_that_the_endpoint_is_dead() {
     }
 }
 
-/// Lets packets get lost, late or doubled in both directions, until it is dropped.
-struct Faults;
-
-impl Faults {
-    fn new(netem: &str) -> Self {
-        println!("netem {netem}");
-        shell(&format!(
-            "tc qdisc add dev rank0 root netem {netem}
-            tc -n endpoint qdisc add dev rank9 root netem {netem}"
-        ));
-        Self
-    }
-
-    /// How many packets have got lost.
-    fn dropped(&self) -> u64 {
-        let script = "tc -s qdisc show dev rank0; tc -n endpoint -s qdisc show dev rank9";
-        let output = Command::new("sh").args(["-ec", script]).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let counts = text.split("(dropped ").skip(1);
-        counts
-            .map(|rest| rest.split(',').next().unwrap().parse::<u64>().unwrap())
-            .sum()
-    }
-}
-
-impl Drop for Faults {
-    fn drop(&mut self) {
-        shell("tc qdisc del dev rank0 root; tc -n endpoint qdisc del dev rank9 root");
-    }
-}
-
-/// The endpoint's network. Neighbors are told, not asked for: asking again takes a second if a question or an answer gets
-/// lost, and all retries of a queue pair half of one.
-fn namespace() {
-    static MADE: Once = Once::new();
-    MADE.call_once(|| {
-        shell(
-            "ip netns add endpoint
-            mac=02:00:00:00:00:0a
-            ip link add rank9 netns endpoint mtu 4200 address $mac type veth peer name port9 mtu 4200
-            ip link set port9 master fabric up
-            ip -n endpoint link set rank9 up
-            ip -n endpoint addr add fd00::9/64 dev rank9 nodad
-            ip -n endpoint addr add 10.0.0.9/24 dev rank9
-            for here in 10.0.0 fd00:; do
-                dot=.; [ $here = fd00: ] && dot=:
-                ip neigh replace $here${dot}9 lladdr $mac dev rank0 nud permanent
-                ip -n endpoint neigh replace $here${dot}1 lladdr 02:00:00:00:00:01 dev rank9 nud permanent
-            done",
-        );
-    });
-}
-
-fn shell(script: &str) {
-    let status = Command::new("sh").args(["-ec", script]).status().unwrap();
-    assert!(status.success(), "{script}");
-}
-
 /// rxe here and the endpoint in a child, connected.
 struct Pair {
     side: Side,
@@ -366,7 +310,6 @@ struct Pair {
 
 impl Pair {
     fn new(family: Family) -> Self {
-        namespace();
         let library = Library::load().unwrap();
         let wish = Wish {
             family,
@@ -378,18 +321,9 @@ impl Pair {
             Family::V4 => "10.0.0.9",
             Family::V6 => "fd00::9",
         };
-        let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", "endpoint"])
-            .arg(std::env::current_exe().unwrap())
-            .args(["--ignored", "--nocapture", "--exact"])
-            .arg("software_and_the_kernel_work_in_each_others_memory")
-            .env(ROLE, ip)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        end_with_parent(&mut command);
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let test = "software_and_the_kernel_work_in_each_others_memory";
+        let mut child = in_namespace(test, ROLE, ip).spawn().unwrap();
+        let mut lines = lines(&mut child);
         let introduction = line_with("side ", &mut lines);
         let mut input = child.stdin.take().unwrap();
         writeln!(input, "{}", side.introduction()).unwrap();
@@ -423,10 +357,4 @@ impl Pair {
         drop(self.input);
         assert!(self.child.wait().unwrap().success());
     }
-}
-
-fn line_with(start: &str, lines: &mut Lines<BufReader<ChildStdout>>) -> String {
-    lines
-        .find_map(|line| line.ok().filter(|line| line.starts_with(start)))
-        .expect("the endpoint ended early")
 }

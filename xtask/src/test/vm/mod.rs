@@ -33,7 +33,12 @@ const SCRIPTS: [(&str, &str, u64); 2] = [
 ];
 
 /// Test targets whose ignored tests need the machine, with the seconds that each may take there.
-const TESTS: [(&str, u64); 3] = [("live", 60), ("verbs", 60), ("soft_roce", 120)];
+const TESTS: [(&str, u64); 4] = [
+    ("live", 60),
+    ("verbs", 60),
+    ("soft_roce", 120),
+    ("soft_cm", 120),
+];
 
 pub(super) fn run(runner: &Runner) -> Result<Counts> {
     if let Some(reason) = Image::impossible() {

@@ -362,11 +362,10 @@ impl Device for SoftwareDevice {
                 .counters()
                 .tell(&mut |name, count| tell(name, count));
         }
-        let dropped: u64 = self
-            .ports
-            .iter()
-            .flatten()
-            .map(|port| port.socket.dropped().unwrap_or(0))
+        let sockets = self.ports.iter().flatten().map(|port| &port.socket);
+        let dropped: u64 = sockets
+            .chain(&self.roce)
+            .map(|socket| socket.dropped().unwrap_or(0))
             .sum();
         tell("socket_overflow", self.counts.dropped + dropped);
         tell("send_errors", self.counts.lost);
