@@ -20,7 +20,7 @@ const FILES: [(&str, &str); 3] = [
 ];
 
 /// Commands that are needed on this side.
-const COMMANDS: [setup::Need; 3] = [
+const COMMANDS: [setup::Need; 4] = [
     (
         "qemu-system-x86_64",
         &["qemu-system-x86"],
@@ -28,6 +28,7 @@ const COMMANDS: [setup::Need; 3] = [
     ),
     ("depmod", &["kmod"], "the kernel modules of that machine"),
     ("xz", &["xz-utils"], "the kernel of that machine"),
+    ("tshark", &["tshark"], "what is captured in that machine"),
 ];
 
 /// A kernel and an initramfs.

@@ -3,6 +3,7 @@
 //! Executables of the workspace run in it unchanged: the machine's user space is of the same Debian release as the one
 //! that has built them. To run more, add test targets to [`TESTS`] and anything else to [`SCRIPTS`].
 
+mod capture;
 mod image;
 mod machine;
 
@@ -23,13 +24,14 @@ use crate::{process, repo};
 
 /// Names, scripts that end with 0 if all is well, and seconds that each may take. The command `ringway` is there, and
 /// Debian's ibverbs-utils, rdmacm-utils, perftest, iproute2 and tcpdump. They run before the tests.
-const SCRIPTS: [(&str, &str, u64); 2] = [
+const SCRIPTS: [(&str, &str, u64); 3] = [
     (
         "list",
         "/share/bin/ringway rdma list | tee /tmp/list && grep 'GID  [*] .* RoCE v2 .* 10.0.0.1 (rank0)' /tmp/list",
         10,
     ),
     ("perf", include_str!("perf.sh"), 120),
+    ("capture", include_str!("capture.sh"), 60),
 ];
 
 /// Test targets whose ignored tests need the machine, with the seconds that each may take there.
@@ -70,8 +72,12 @@ pub(super) fn run(runner: &Runner) -> Result<Counts> {
     let mut sum = Counts::default();
     for outcome in machine.run(runner, &dir, &image, &scenarios)? {
         let name = &outcome.name;
-        println!("-- {name} in the virtual machine\n{}", outcome.text.trim());
+        let (said, captured) = capture::split(&outcome.text);
+        println!("-- {name} in the virtual machine\n{}", said.trim());
         sum = sum + judge(runner, &outcome)?;
+        if let Some(captured) = captured {
+            sum = sum + capture::check(runner, &dir, captured)?;
+        }
     }
     Ok(sum)
 }
