@@ -182,6 +182,76 @@ fn the_hosts_script_changes_nothing_unless_told() {
 }
 
 #[test]
+fn the_hosts_rollback_restores_what_was_kept() {
+    let state = std::env::temp_dir().join(format!("ringway-kept-{}", std::process::id()));
+    fs::create_dir_all(&state).unwrap();
+    let keep = |name: &str, text: &str| fs::write(state.join(name), text).unwrap();
+    let undo = |name: &str| {
+        let text = render(&intent(name), Target::Host, Purpose::Rollback, None)
+            .unwrap()
+            .text;
+        let output = std::process::Command::new("bash")
+            .args(["-c", &text, "rollback", "--dry-run"])
+            .env("RINGWAY_STATE", &state)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // As mlnx_qos, ethtool and the driver say it.
+    keep(
+        "eth1.qos",
+        "DCBX mode: OS controlled\nPriority trust state: pcp\ndscp2prio mapping:\n\tprio:0 dscp:01,00,\n\tprio:3 dscp:26,\n\
+         Cable len: 7\nPFC configuration:\n\tpriority    0   1   2   3   4   5   6   7\n\
+         \tenabled     0   0   0   0   1   0   0   0   \ntc: 0 ratelimit: unlimited, tsa: vendor\n\t priority:  1\n\
+         tc: 1 ratelimit: unlimited, tsa: ets, bw: 30%\n\t priority:  0\n",
+    );
+    keep("eth1.link", "1500\n");
+    keep(
+        "eth1.pause",
+        "Pause parameters for eth1:\nRX:\t\ton\nTX:\t\toff\n",
+    );
+    keep(
+        ",sys,class,infiniband,mlx5_0,tc,1,traffic_class",
+        "Global tclass=0\n",
+    );
+    let said = undo("plain");
+    for line in [
+        "ip link set dev eth1 mtu 1500",
+        "ethtool -A eth1 rx on tx off",
+        "mlnx_qos -i eth1 --dscp2prio set,26,3",
+        "mlnx_qos -i eth1 --cable_len 7",
+        "mlnx_qos -i eth1 -f 0,0,0,0,1,0,0,0",
+        "mlnx_qos -i eth1 -p 1,0,0,0,0,0,0,0",
+        "mlnx_qos -i eth1 -s vendor,ets,vendor,vendor,vendor,vendor,vendor,vendor -t 0,30,0,0,0,0,0,0",
+        "mlnx_qos -i eth1 --trust pcp",
+        "0 > /sys/class/infiniband/mlx5_0/tc/1/traffic_class",
+    ] {
+        assert!(said.lines().any(|it| it == line), "{line} not in {said}");
+    }
+    // As dcb says it.
+    keep(
+        "rdma-1.pfc",
+        "pfc-cap 8 macsec-bypass off delay 0\nprio-pfc 0:off 1:on\n",
+    );
+    keep(
+        "rdma-1.ets",
+        "willing off ets-cap 8 cbs off\ntc-bw 0:0 1:100\ntc-tsa 0:strict 1:ets\nprio-tc 0:0 1:1\n",
+    );
+    keep("rdma-1.app", "");
+    let said = undo("rich");
+    for line in [
+        "dcb pfc set dev rdma-1 prio-pfc 0:off 1:on",
+        "dcb ets set dev rdma-1 tc-bw 0:0 1:100 tc-tsa 0:strict 1:ets prio-tc 0:0 1:1",
+        "dcb app flush dev rdma-1 dscp-prio",
+    ] {
+        assert!(said.lines().any(|it| it == line), "{line} not in {said}");
+    }
+    assert!(state.exists());
+    fs::remove_dir_all(&state).unwrap();
+}
+
+#[test]
 fn what_cannot_be_expressed_is_refused_with_every_reason() {
     let text = fs::read_to_string(here("intents/plain.yaml")).unwrap();
     let refusal = |from: &str, to: &str, target: Target| {
