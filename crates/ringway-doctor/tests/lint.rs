@@ -248,7 +248,7 @@ fn configurations(text: &str) -> Vec<(Target, String)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn no_intent_makes_a_contradiction(text in intents()) {
@@ -269,5 +269,25 @@ proptest! {
         let (line, bad) = which.1.get(&changes);
         let report = lint(&files(&[("intent.yaml", &text), ("there.cfg", bad)]));
         prop_assert!(!report.findings.is_empty(), "{}: {}", system, line);
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(
+        text in intents(),
+        which in any::<(prop::sample::Index, prop::sample::Index, prop::sample::Index)>(),
+        noise in "\\PC{0,12}",
+        kind in prop::sample::select(vec!["nxos", "sonic", "eos", "nvue", "onyx", "os10", "junos", "host", "env", "intent"]),
+    ) {
+        // A configuration with a piece cut out and something else in its place, taken for whatever it may be.
+        let made = configurations(&text);
+        let (_, good) = which.0.get(&made);
+        let (a, b) = (which.1.index(good.len() + 1), which.2.index(good.len() + 1));
+        let bytes = [&good.as_bytes()[..a.min(b)], noise.as_bytes(), &good.as_bytes()[a.max(b)..]].concat();
+        let input = Input {
+            kind: Kind::parse(kind),
+            ..Input::new("broken", String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let report = lint(&[input, Input::new("intent.yaml", text.as_str())]);
+        prop_assert!(report.findings.iter().all(|finding| !finding.evidence.is_empty()));
     }
 }

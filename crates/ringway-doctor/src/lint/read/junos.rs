@@ -314,7 +314,8 @@ static RULES: &[Rule<Raw>] = &[
     ),
     command(
         "",
-        "class-of-service rewrite-rules|code-point-aliases|forwarding-policy|host-outbound-traffic|multi-destination|forwarding-class-sets|traffic-control-profiles|monitoring-profile <rest>",
+        "class-of-service rewrite-rules|code-point-aliases|forwarding-policy|host-outbound-traffic|\
+         multi-destination|forwarding-class-sets|traffic-control-profiles|monitoring-profile <rest>",
         nothing,
     ),
     command("", "interfaces <name> mtu <256-9500>", |raw, c| {
