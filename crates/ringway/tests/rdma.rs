@@ -5,14 +5,16 @@
     reason = "a test that panics has failed, as it should"
 )]
 
-use std::{net::TcpListener, thread};
+mod rdma_world;
 
 use proptest::prelude::*;
-use ringway::{
-    Builder, Communicator, Element, ReduceOp,
-    bootstrap::{Launch, Launcher, Rendezvous},
-    settings::{Settings, Source},
-};
+use rdma_world::{same_bits, world_with};
+use ringway::{Communicator, ReduceOp};
+
+/// Every rank may use all interfaces.
+fn all(_: usize) -> String {
+    "all".to_owned()
+}
 
 /// Runs `body` as every rank of a world over these transports, and returns what each gives.
 fn world<R: Send>(
@@ -20,89 +22,7 @@ fn world<R: Send>(
     transports: &str,
     body: impl Fn(Communicator) -> R + Sync,
 ) -> Vec<R> {
-    world_with(ranks, transports, &[], body)
-}
-
-/// The same, with some settings.
-fn world_with<R: Send>(
-    ranks: usize,
-    transports: &str,
-    chosen: &[(&str, &str)],
-    body: impl Fn(Communicator) -> R + Sync,
-) -> Vec<R> {
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = socket.local_addr().unwrap().port();
-    drop(socket);
-    thread::scope(|scope| {
-        let run = |rank| {
-            let body = &body;
-            scope.spawn(move || {
-                let mut settings = Settings::default();
-                let name = "test".to_owned();
-                for (setting, value) in chosen.iter().chain(&[("transports", transports)]) {
-                    let name = String::clone(&name);
-                    settings.set(setting, value, Source::Flag { name }).unwrap();
-                }
-                let rendezvous = Rendezvous::Master {
-                    host: "127.0.0.1".into(),
-                    port,
-                };
-                let launch = Launch {
-                    launcher: Launcher::Caller,
-                    rank,
-                    size: ranks,
-                    local_rank: None,
-                    job: "rdma".into(),
-                    rendezvous,
-                };
-                let builder = Builder::default().settings(settings).launch(launch);
-                let comm = builder.connect().unwrap();
-                assert_eq!(comm.path(), transports);
-                body(comm)
-            })
-        };
-        let threads: Vec<_> = (0..ranks).map(run).collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
-    })
-}
-
-/// Calls of several kinds with elements made by `make`, and all their results.
-fn calls<T: Element + PartialEq + std::fmt::Debug>(
-    comm: &Communicator,
-    lengths: &[usize],
-    make: fn(usize) -> T,
-) -> Vec<Vec<T>> {
-    let (me, n) = (comm.rank(), comm.size());
-    let mine = |len: usize| (0..len).map(|i| make(me * 31 + i)).collect::<Vec<T>>();
-    let mut results = Vec::new();
-    for &len in lengths {
-        let mut x = mine(len);
-        comm.all_reduce(&mut x, ReduceOp::Sum).unwrap();
-        results.push(x);
-
-        let mut all = vec![make(0); len * n];
-        comm.all_gather(&mine(len), &mut all).unwrap();
-        for (rank, part) in all.chunks(len.max(1)).enumerate() {
-            let expected = (0..len).map(|i| make(rank * 31 + i));
-            assert!(part.iter().copied().eq(expected), "all_gather of {len}");
-        }
-
-        let mut x = mine(len);
-        comm.broadcast(&mut x, len % n).unwrap();
-        results.push(x);
-    }
-    results
-}
-
-/// The same calls over RDMA and over TCP: the same bits on all ranks, and over both.
-fn same_bits<T: Element + PartialEq + std::fmt::Debug>(
-    ranks: usize,
-    lengths: &[usize],
-    make: fn(usize) -> T,
-) {
-    let over = |transports| world(ranks, transports, |comm| calls(&comm, lengths, make));
-    let (rdma, tcp) = (over("rdma"), over("tcp"));
-    assert!(rdma.iter().all(|results| *results == tcp[0]));
+    world_with(ranks, transports, all, &[], body)
 }
 
 /// A model's worth of buffers, registered or in the arena, reduced and gathered again and again.
@@ -168,7 +88,7 @@ fn registered_memory_gives_the_bits_that_tcp_gives_and_is_registered_once() {
 #[test]
 fn more_than_the_limit_is_refused_or_copied() {
     let limit = [("registered_limit", "1MiB")];
-    let results = world_with(2, "rdma", &limit, |comm| {
+    let results = world_with(2, "rdma", all, &limit, |comm| {
         let refused = comm.register(vec![0_u8; 2 << 20]).unwrap_err().to_string();
         // Arena memory works all the same.
         let mut x = comm.allocate::<u32>(1 << 20).unwrap();
@@ -195,10 +115,10 @@ proptest! {
     ) {
         let lengths = [1, short, long];
         match dtype {
-            0 => same_bits(ranks, &lengths, |i| i as u8),
-            1 => same_bits(ranks, &lengths, |i| i as i64 * 7_919),
-            2 => same_bits(ranks, &lengths, |i| (i as f32).sin()),
-            _ => same_bits(ranks, &lengths, |i| (i as f64).cos() * 1e300),
+            0 => same_bits(ranks, all, &lengths, |i| i as u8),
+            1 => same_bits(ranks, all, &lengths, |i| i as i64 * 7_919),
+            2 => same_bits(ranks, all, &lengths, |i| (i as f32).sin()),
+            _ => same_bits(ranks, all, &lengths, |i| (i as f64).cos() * 1e300),
         }
     }
 }

@@ -6,13 +6,13 @@ use ringway_verbs::{Library, devices, gid::Wish};
 
 use super::{Device, DeviceError, SoftwareDevice, SoftwareOptions, Verbs};
 
-/// The first port of the machine's RDMA devices that can be used; if there is none, a device in software at this
-/// address of the host. Why a device can't be used is logged, as information.
+/// The port of the machine's RDMA devices that has this address of the host, or else the first that can be used; if there
+/// is none, a device in software at the address. Why a device can't be used is logged, as information.
 ///
 /// # Errors
 /// If the device in software can't be opened either.
 pub fn open(ip: IpAddr) -> Result<Box<dyn Device>, DeviceError> {
-    if let Some(device) = first_port() {
+    if let Some(device) = port(ip) {
         return Ok(Box::new(device));
     }
     let options = SoftwareOptions {
@@ -24,7 +24,7 @@ pub fn open(ip: IpAddr) -> Result<Box<dyn Device>, DeviceError> {
     Ok(Box::new(device))
 }
 
-fn first_port() -> Option<Verbs> {
+fn port(ip: IpAddr) -> Option<Verbs> {
     let library = match Library::load() {
         Ok(library) => library,
         Err(error) => {
@@ -36,18 +36,26 @@ fn first_port() -> Option<Verbs> {
         tracing::info!("no RDMA device: {error}");
         Vec::new()
     });
-    all.into_iter().find_map(|device| {
-        match Verbs::open(&library, &device.name, PORT, Wish::default()) {
+    let opened = |name: &str, address| {
+        let wish = Wish {
+            address,
+            ..Wish::default()
+        };
+        match Verbs::open(&library, name, PORT, wish) {
             Ok(opened) => {
-                tracing::info!(device = device.name, "RDMA device");
+                tracing::info!(device = name, "RDMA device");
                 Some(opened)
             }
             Err(error) => {
-                tracing::info!(device = device.name, "not used: {error}");
+                tracing::info!(device = name, "not used: {error}");
                 None
             }
         }
-    })
+    };
+    let names = || all.iter().map(|device| device.name.as_str());
+    names()
+        .find_map(|name| opened(name, Some(ip)))
+        .or_else(|| names().find_map(|name| opened(name, None)))
 }
 
 /// Ethernet adapters have a device for each port, whose number is 1.

@@ -17,6 +17,8 @@ macro_rules! contract {
         mod shm { $($(#[test] fn $property() { super::$module::$property(super::worlds::shm); })*)* }
         mod tcp { $($(#[test] fn $property() { super::$module::$property(super::worlds::tcp); })*)* }
         mod rdma { $($(#[test] fn $property() { super::$module::$property(super::worlds::rdma); })*)* }
+        /// In the virtual machine of `cargo xtask test vm`.
+        mod rxe { $($(#[test] #[ignore = "needs the devices of the virtual machine: cargo xtask test vm"] fn $property() { super::$module::$property(super::worlds::rxe); })*)* }
         mod rdma_without { $($(#[test] fn $property() { super::$module::$property(super::worlds::rdma_without); })*)* }
     };
 }

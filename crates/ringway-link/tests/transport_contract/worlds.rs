@@ -9,11 +9,12 @@ use std::{
 use ringway_link::{
     Bind, Event, Identity, InterfaceFilter, JobId, LinkError, Listener, Loopback, LoopbackOptions,
     MessageKey, Sink, Transport,
-    rdma::{Device, RdmaSettings, RdmaTransport, SoftwareDevice, SoftwareOptions},
+    rdma::{Device, RdmaSettings, RdmaTransport, SoftwareDevice, SoftwareOptions, Verbs},
     shm::{Geometry, HostIdentity, HostSegment, SegmentSizes, SlotOptions, SlotTransport},
     tcp::{TcpSettings, TcpTransport},
 };
 use ringway_sys::{Memory, Staging};
+use ringway_verbs::{Library, gid::Wish};
 
 /// Makes a world of so many ranks.
 pub(crate) type Make = fn(usize) -> Vec<Node>;
@@ -128,22 +129,35 @@ pub(crate) fn tcp(ranks: usize) -> Vec<Node> {
 
 /// Over software devices.
 pub(crate) fn rdma(ranks: usize) -> Vec<Node> {
-    let node = |tcp| {
-        let options = SoftwareOptions {
-            ip: Ipv4Addr::LOCALHOST.into(),
-            roce_port: false,
-        };
-        let device = Box::new(SoftwareDevice::open(&options).unwrap());
+    let options = SoftwareOptions {
+        ip: Ipv4Addr::LOCALHOST.into(),
+        roce_port: false,
+    };
+    rdma_over(ranks, |_| Box::new(SoftwareDevice::open(&options).unwrap()))
+}
+
+/// Over Linux's rxe through libibverbs: a device and a link for each rank.
+pub(crate) fn rxe(ranks: usize) -> Vec<Node> {
+    let library = Library::load().unwrap();
+    rdma_over(ranks, |rank| {
+        let name = format!("rxe{rank}");
+        Box::new(Verbs::open(&library, &name, 1, Wish::default()).unwrap())
+    })
+}
+
+fn rdma_over(ranks: usize, device: impl Fn(usize) -> Box<dyn Device>) -> Vec<Node> {
+    let node = |(rank, tcp)| {
         let settings = RdmaSettings {
             eager_limit: 1000,
             eager_messages: 4,
             slice: SLICE,
             ..RdmaSettings::default()
         };
-        let rdma = RdmaTransport::new(tcp, Ok(device), settings).unwrap();
+        let rdma = RdmaTransport::new(tcp, Ok(device(rank)), settings).unwrap();
         Node::new(Box::new(rdma))
     };
-    tcp_transports(ranks).into_iter().map(node).collect()
+    let world = tcp_transports(ranks);
+    world.into_iter().enumerate().map(node).collect()
 }
 
 /// Where every other rank has no device, so that all go over TCP.

@@ -24,7 +24,7 @@ use crate::{process, repo};
 
 /// Names, scripts that end with 0 if all is well, and seconds that each may take. The command `ringway` is there, and
 /// Debian's ibverbs-utils, rdmacm-utils, perftest, iproute2 and tcpdump. They run before the tests.
-const SCRIPTS: [(&str, &str, u64); 3] = [
+const SCRIPTS: [(&str, &str, u64); 4] = [
     (
         "list",
         "/share/bin/ringway rdma list | tee /tmp/list && grep 'GID  [*] .* RoCE v2 .* 10.0.0.1 (rank0)' /tmp/list",
@@ -32,14 +32,17 @@ const SCRIPTS: [(&str, &str, u64); 3] = [
     ),
     ("perf", include_str!("perf.sh"), 120),
     ("capture", include_str!("capture.sh"), 60),
+    ("loss", include_str!("loss.sh"), 200),
 ];
 
 /// Test targets whose ignored tests need the machine, with the seconds that each may take there.
-const TESTS: [(&str, u64); 4] = [
+const TESTS: [(&str, u64); 6] = [
     ("live", 60),
     ("verbs", 60),
     ("soft_roce", 120),
     ("soft_cm", 120),
+    ("transport_contract", 60),
+    ("rxe", 120),
 ];
 
 pub(super) fn run(runner: &Runner) -> Result<Counts> {
@@ -64,7 +67,7 @@ pub(super) fn run(runner: &Runner) -> Result<Counts> {
         seconds,
     });
     let machine = Machine {
-        devices: 2,
+        devices: 8,
         mtu: 4200, // for packets of 4096 bytes of payload
         binaries: executables()?,
     };
