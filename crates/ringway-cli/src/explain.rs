@@ -250,6 +250,12 @@ fn why(candidates: &[Candidate]) -> Option<String> {
     });
     let most = saved.max_by(|a, b| a.0.total_cmp(&b.0));
     let (seconds, what) = most?;
+    if first.total() == second.total() {
+        let (first, second) = (first.algorithm, second.algorithm);
+        return Some(format!(
+            "{first} is the choice: {second} would take as long"
+        ));
+    }
     let ratio = second.total().as_secs_f64() / first.total().as_secs_f64().max(1e-12);
     Some(format!(
         "{} is the choice: {} would take {ratio:.2} times as long, most for {what} ({:.1} us more)",

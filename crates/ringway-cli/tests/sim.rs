@@ -158,6 +158,7 @@ fn a_choice_is_explained() {
         text.contains("\nrule of thumb for 16 to 64 nodes: hierarchical, predicted "),
         "{text}"
     );
+    let explain = ["explain", "all-reduce", "100KB", "--fabric", file.path()];
     let (ok, json, error) = ringway(
         &[
             &explain[..],

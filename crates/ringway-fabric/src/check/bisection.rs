@@ -8,7 +8,7 @@ use crate::model::{Fabric, NodeId};
 
 /// How much the first half of the hosts can send to the second at once, in the order of the file. The least over all ways to
 /// halve the hosts is NP-hard to find; hosts of a leaf, a pod and a plane of a torus follow each other in a file, so this
-/// is it for the usual shapes.
+/// is it for the shapes of [`Shape`](crate::Shape), of a torus if its longest dimension is the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bisection {
     /// Bytes per second, one way: the maximum flow.

@@ -147,10 +147,11 @@ mod tests {
         Pattern::new(&schedule, topology)
     }
 
-    fn three_tier() -> Fabric {
+    /// Pods of two leaves of four hosts, 2:1 oversubscribed at both tiers.
+    fn three_tier(pods: usize) -> Fabric {
         let shape = Shape::ThreeTier {
-            hosts: 32,
-            pods: 4,
+            hosts: 8 * pods,
+            pods,
             leaves: 2,
             oversubscription: 2,
             gpus: 1,
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_ring_finds_its_way_back_from_a_random_order() {
-        let fabric = three_tier();
+        let fabric = three_tier(4);
         let ring = pattern(Algorithm::Ring, &Topology::uniform(32, 1));
         let mut distances = Distances::of(&fabric);
         let sorted: Vec<usize> = (0..32).collect();
@@ -180,8 +181,8 @@ mod tests {
 
     #[test]
     fn every_algorithm_is_placed_no_worse_than_in_the_order_of_the_file() {
-        let fabric = three_tier();
-        let hosts = Topology::uniform(32, 1);
+        let fabric = three_tier(2);
+        let hosts = Topology::uniform(16, 1);
         for algorithm in [
             Algorithm::DoubleTree,
             Algorithm::HalvingDoubling,
@@ -195,10 +196,10 @@ mod tests {
                 _ => hosts.clone(),
             };
             let pattern = pattern(algorithm, &topology);
-            let sorted: Vec<usize> = (0..32).collect();
+            let sorted: Vec<usize> = (0..16).collect();
             let mut distances = Distances::of(&fabric);
             let file = State::new(&pattern, &mut distances, sorted).placed().load;
-            let random = place(&pattern, &mut distances, &random_order(32, 1));
+            let random = place(&pattern, &mut distances, &random_order(16, 1));
             let load = random.best.load;
             assert!(
                 load.better_than(&random.given.load),
