@@ -212,6 +212,9 @@ impl Executor {
         }
         if (index as usize) < self.program.senders + self.program.receivers {
             self.queue_start(index);
+        } else {
+            // It may have stopped because no more slices can be under way.
+            self.queue_work(index);
         }
     }
 

@@ -310,6 +310,37 @@ fn the_window_bounds_what_is_under_way() {
 }
 
 #[test]
+fn local_slices_that_complete_late_are_followed_by_the_rest() {
+    // A driver in virtual time starts all that it may before the first is done.
+    let topology = Topology::single_host(1);
+    let copy = generate(Collective::AllReduce, Algorithm::Ring, &topology).unwrap();
+    let copy = verify(copy).unwrap();
+    let layout = Layout::even(
+        copy.collective,
+        &copy.programs[0],
+        1,
+        copy.chunks,
+        0,
+        8 * 500,
+        1,
+    );
+    let mut executor = Executor::new(&copy, 0, &layout, 8, Memory::Apart);
+    let mut copied = 0;
+    while !executor.is_done() {
+        let started: Vec<Action> = std::iter::from_fn(|| executor.poll()).collect();
+        assert!(!started.is_empty(), "{copied} of 500 slices, and no more");
+        for action in started {
+            let Action::Copy { id, .. } = action else {
+                panic!("{action:?}");
+            };
+            copied += 1;
+            executor.handle_done(id);
+        }
+    }
+    assert_eq!(copied, 500);
+}
+
+#[test]
 fn pending_names_peer_step_and_slice() {
     let (_, mut executor) = ring_of_two(64, 32);
     while executor.poll().is_some() {}
