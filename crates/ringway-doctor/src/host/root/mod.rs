@@ -34,6 +34,7 @@ pub struct Root {
     live: bool,
     unread: BTreeMap<String, Unread>,
     outputs: Mutex<BTreeMap<String, Result<String, Unread>>>,
+    places: Mutex<BTreeMap<String, String>>,
     journal: Option<Mutex<Journal>>,
 }
 
@@ -108,6 +109,7 @@ impl Root {
             live,
             unread: BTreeMap::new(),
             outputs: Mutex::default(),
+            places: Mutex::default(),
             journal: None,
         }
     }
@@ -220,41 +222,49 @@ impl Root {
     /// Where a path leads when all links on the way are followed, relative to the root. What is not there is left as it
     /// stands.
     pub fn resolve(&self, path: &str) -> String {
-        let mut rest: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
-        let mut place: Vec<String> = Vec::new();
-        let mut links = 0;
-        while let Some(part) = rest.pop() {
-            match part.as_str() {
-                "" | "." => continue,
-                ".." => {
-                    place.pop();
-                    continue;
-                }
-                _ => place.push(part),
-            }
-            let here = place.join("/");
-            // The process itself, whatever its number: a recording is read by another.
-            if here == "proc/self" {
-                continue;
-            }
-            let Ok(target) = fs::read_link(self.base.join(&here)) else {
-                continue;
-            };
-            let Some(target) = target.to_str() else {
-                continue;
-            };
-            links += 1;
-            if links > LINKS {
-                break;
-            }
-            self.note(|journal| journal.link(&here, target));
-            place.pop();
-            if target.starts_with('/') {
-                place.clear();
-            }
-            rest.extend(target.split('/').rev().map(str::to_owned));
+        self.follow(path, &mut 0)
+    }
+
+    fn follow(&self, path: &str, links: &mut usize) -> String {
+        let (parent, last) = path.rsplit_once('/').unwrap_or(("", path));
+        let place = if parent.is_empty() {
+            String::new()
+        } else {
+            self.directory(parent, links)
+        };
+        let here = match last {
+            "" | "." => return place,
+            // Nothing is above the root.
+            ".." => return place.rsplit_once('/').unwrap_or_default().0.to_owned(),
+            _ if place.is_empty() => last.to_owned(),
+            _ => format!("{place}/{last}"),
+        };
+        // The process itself, whatever its number: a recording is read by another.
+        if here == "proc/self" || *links >= LINKS {
+            return here;
         }
-        place.join("/")
+        let target = fs::read_link(self.base.join(&here)).ok();
+        let Some(target) = target.as_deref().and_then(Path::to_str) else {
+            return here;
+        };
+        *links += 1;
+        self.note(|journal| journal.link(&here, target));
+        if target.starts_with('/') {
+            self.follow(target, links)
+        } else {
+            self.follow(&format!("{place}/{target}"), links)
+        }
+    }
+
+    /// The same for a directory, which is remembered: hundreds of files are read below some.
+    fn directory(&self, path: &str, links: &mut usize) -> String {
+        let places = || self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = places().get(path) {
+            return known.clone();
+        }
+        let place = self.follow(path, links);
+        places().insert(path.to_owned(), place.clone());
+        place
     }
 
     /// What a command writes to its standard output.
