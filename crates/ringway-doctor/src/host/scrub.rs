@@ -42,8 +42,8 @@ const PARAMETERS: [&str; 7] = [
     "processor.max_cstate",
 ];
 
-/// Files of which only the lines that hold one of these words are kept; the others are left empty, so that the numbers of
-/// lines stay.
+/// Files of which only the lines that hold one of these words are kept; of files below /etc the others are left empty, as
+/// evidence has the numbers of their lines.
 const LINES: [(&str, &[&str]); 8] = [
     (
         "proc/self/status",
@@ -110,6 +110,10 @@ impl Scrub {
             return Some(bytes.to_owned());
         }
         let text = String::from_utf8_lossy(bytes);
+        // Most entries of a table of hundreds.
+        if path.contains("/gids/") && text.bytes().all(|byte| b"0:\n".contains(&byte)) {
+            return None;
+        }
         let kept = match path {
             "proc/self/environ" => variables(bytes),
             "proc/cmdline" => {
@@ -127,7 +131,7 @@ impl Scrub {
             _ if path.starts_with("etc/security/") => limits(&text),
             _ => match words(path) {
                 Some(words) => {
-                    let kept = lines(&text, |line| {
+                    let kept = lines(&text, path.starts_with("etc/"), |line| {
                         let line = line.to_ascii_lowercase();
                         words
                             .iter()
@@ -348,13 +352,17 @@ fn words(path: &str) -> Option<&'static [&'static str]> {
     }
 }
 
-fn lines(text: &str, keep: impl Fn(&str) -> bool) -> String {
+/// The lines to be kept; `numbered`: with empty ones for the others.
+fn lines(text: &str, numbered: bool, keep: impl Fn(&str) -> bool) -> String {
     let mut out = String::new();
     for line in text.lines() {
-        if keep(line) {
+        let kept = keep(line);
+        if kept {
             out.push_str(line);
         }
-        out.push('\n');
+        if kept || numbered {
+            out.push('\n');
+        }
     }
     out
 }

@@ -57,7 +57,7 @@ fn an_ordinary_user_is_told_what_only_root_may_see() {
 
 #[test]
 fn soft_roce_and_pods_that_are_well_have_no_finding() {
-    for name in ["rxe", "container"] {
+    for name in ["rxe", "rxe-vm", "container"] {
         let report = diagnose(&Tree::named(name));
         assert_eq!(report.findings, [], "{name}: {}", report.text(false));
     }

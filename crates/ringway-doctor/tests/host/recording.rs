@@ -19,7 +19,7 @@ fn record(tree: &Tree) -> Tree {
 
 #[test]
 fn a_recording_says_what_the_host_says() {
-    for name in ["connectx", "user", "rxe", "none", "container"] {
+    for name in ["connectx", "user", "rxe", "rxe-vm", "none", "container"] {
         let tree = Tree::named(name);
         let (original, copy) = (diagnose(&tree), diagnose(&record(&tree)));
         assert_eq!(copy, original, "{name}: {}", copy.text(false));
