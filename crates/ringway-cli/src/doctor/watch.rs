@@ -12,7 +12,7 @@ use ringway_doctor::{
     Report,
     host::{
         Root,
-        watch::{PortCounters, Sample, counters, explain},
+        watch::{PortCounters, Ports, Sample, explain},
     },
 };
 
@@ -42,12 +42,13 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn execute(self) -> Result<u8> {
         let start = Instant::now();
-        let first = counters(&Root::live());
-        if first.is_empty() {
+        let ports = Ports::of(&Root::live());
+        if ports.is_empty() {
             bail!(
                 "there is no RDMA port to watch: ringway doctor says why, and how to get one (in software: modprobe rdma_rxe)"
             );
         }
+        let first = ports.sample(&Root::live());
         let mut out = std::io::stdout();
         if !self.json {
             let names = first.keys().map(String::len).max().unwrap_or(0);
@@ -61,8 +62,7 @@ impl Watch {
         while start.elapsed().as_secs_f64() < self.seconds {
             let left = self.seconds - start.elapsed().as_secs_f64();
             thread::sleep(Duration::from_secs_f64(self.interval.min(left).max(0.0)));
-            // Made anew, as it keeps the outputs of commands.
-            let now = counters(&Root::live());
+            let now = ports.sample(&Root::live());
             let elapsed = at.elapsed();
             at = Instant::now();
             if !self.json {

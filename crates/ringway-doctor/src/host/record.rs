@@ -49,7 +49,7 @@ pub fn record(root: Root, dir: &Path) -> Result<usize, RecordError> {
     }
     let root = root.recording();
     diagnose(&root, None);
-    watch::counters(&root);
+    watch::Ports::of(&root).sample(&root);
     let mut scrub = Scrub::of(&root);
     let journal = root.into_journal();
     let mut files = 0;

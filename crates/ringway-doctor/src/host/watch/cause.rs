@@ -24,7 +24,7 @@ pub const CAUSES: &[Cause] = &[
         id: "watch.dropping_fabric",
         sign: "sequence errors, acknowledgements that do not come, retransmissions",
         why: "packets are lost on the way: a switch drops the class that RDMA is in, or a link is bad",
-        source: "Linux, drivers/infiniband/hw/mlx5/counters.c and hw/bnxt_re/hw_counters.c",
+        source: "Linux, drivers/infiniband: hw/mlx5/counters.c, hw/bnxt_re/hw_counters.c, sw/rxe/rxe_hw_counters.c",
         look: dropping_fabric,
     },
     Cause {
@@ -163,7 +163,7 @@ pub fn explain(before: &Sample, after: &Sample, elapsed: Duration) -> Vec<Findin
     findings
 }
 
-const LOST: [&str; 10] = [
+const LOST: [&str; 13] = [
     "out_of_sequence",
     "packet_seq_err",
     "implied_nak_seq_err",
@@ -174,6 +174,10 @@ const LOST: [&str; 10] = [
     "seq_err_naks_rcvd",
     "oos_drop_count",
     "rx_roce_discards",
+    // Soft RoCE's words.
+    "out_of_seq_request",
+    "rcvd_seq_err",
+    "retry_exceeded_err",
 ];
 
 const DAMAGED: [&str; 5] = [
@@ -280,6 +284,8 @@ fn slow_receiver(rises: &Rises<'_>) -> Option<Told> {
         "rnr_nak_retry_err",
         "req_rnr_retries_exceeded",
         "rnr_naks_rcvd",
+        "rcvd_rnr_err",
+        "send_rnr_err",
         "outbound_pci_stalled_wr",
     ]);
     let missing = !starved.is_empty();
@@ -406,7 +412,12 @@ mod tests {
         for name in DAMAGED {
             assert_eq!(causes(&[(name, 3)]), ["watch.bad_link"], "{name}");
         }
-        for name in ["out_of_buffer", "rnr_nak_retry_err", "tx_prio3_pause"] {
+        for name in [
+            "out_of_buffer",
+            "rnr_nak_retry_err",
+            "rcvd_rnr_err",
+            "tx_prio3_pause",
+        ] {
             assert_eq!(causes(&[(name, 3)]), ["watch.slow_receiver"], "{name}");
         }
         assert_eq!(causes(&[("rx_prio3_discards", 1)]), ["watch.headroom"]);

@@ -54,52 +54,79 @@ impl PortCounters {
     }
 }
 
-/// Reads them all.
-pub fn counters(root: &Root) -> Sample {
-    let host = Host::look(root);
-    let interfaces: Vec<Vec<String>> = host
-        .interfaces()
-        .into_iter()
-        .filter(|(_, device, _)| !device.software)
-        .map(|(name, _, _)| vec!["ethtool".to_owned(), "-S".to_owned(), name])
-        .collect();
-    let commands: Vec<Vec<&str>> = interfaces
-        .iter()
-        .map(|command| command.iter().map(String::as_str).collect())
-        .collect();
-    root.prepare(&commands);
-    host.ports()
-        .map(|(device, port)| {
-            let mut rdma = BTreeMap::new();
-            for kind in ["counters", "hw_counters"] {
-                let dir = format!("{}/{kind}", port.dir);
-                for name in root.names(&dir) {
-                    // `lifespan` is a setting: for how long the driver answers from its cache.
-                    if let (Some(value), true) =
-                        (root.number(&format!("{dir}/{name}")), name != "lifespan")
-                    {
-                        rdma.insert(name, value);
-                    }
-                }
-            }
+/// The ports whose counters are read: what does not change while a job runs.
+pub struct Ports(Vec<(String, PortCounters, bool)>);
+
+impl Ports {
+    /// All Ethernet ports of RDMA devices.
+    pub fn of(root: &Root) -> Self {
+        let host = Host::look(root);
+        let ports = host.ports().map(|(device, port)| {
             let interface = port.netdevs.first().cloned();
-            let told = interface
-                .as_deref()
-                .filter(|_| !device.software)
-                .and_then(|name| root.output(&["ethtool", "-S", name]).ok());
             let quality = host
                 .quality()
                 .find(|(name, _)| interface.as_deref() == Some(*name));
             let counters = PortCounters {
                 dir: port.dir.clone(),
-                rdma,
-                ethernet: told.as_deref().map(parse::statistics).unwrap_or_default(),
                 lossless: quality.map_or_else(Vec::new, |(_, it)| it.qos.lossless()),
                 interface,
+                ..PortCounters::default()
             };
-            (device.port(port), counters)
-        })
-        .collect()
+            (device.port(port), counters, device.software)
+        });
+        Self(ports.collect())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Reads all counters. A root keeps the outputs of commands, so each look takes another.
+    pub fn sample(&self, root: &Root) -> Sample {
+        let told = |port: &PortCounters, software: bool| {
+            let interface = port.interface.clone().filter(|_| !software)?;
+            Some(["ethtool".to_owned(), "-S".to_owned(), interface])
+        };
+        let commands: Vec<_> = self
+            .0
+            .iter()
+            .filter_map(|(_, port, software)| told(port, *software))
+            .collect();
+        let commands: Vec<Vec<&str>> = commands
+            .iter()
+            .map(|command| command.iter().map(String::as_str).collect())
+            .collect();
+        root.prepare(&commands);
+        self.0
+            .iter()
+            .map(|(name, port, software)| {
+                let output = told(port, *software)
+                    .and_then(|command| root.output(&command.each_ref().map(String::as_str)).ok());
+                let counters = PortCounters {
+                    rdma: rdma_counters(root, &port.dir),
+                    ethernet: output.as_deref().map(parse::statistics).unwrap_or_default(),
+                    ..port.clone()
+                };
+                (name.clone(), counters)
+            })
+            .collect()
+    }
+}
+
+fn rdma_counters(root: &Root, port: &str) -> BTreeMap<String, u64> {
+    let mut counters = BTreeMap::new();
+    for kind in ["counters", "hw_counters"] {
+        let dir = format!("{port}/{kind}");
+        for name in root.names(&dir) {
+            // `lifespan` is a setting: for how long the driver answers from its cache.
+            if let (Some(value), true) = (root.number(&format!("{dir}/{name}")), name != "lifespan")
+            {
+                counters.insert(name, value);
+            }
+        }
+    }
+    counters
 }
 
 #[cfg(test)]

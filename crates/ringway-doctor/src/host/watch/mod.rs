@@ -4,4 +4,4 @@ mod cause;
 mod counters;
 
 pub use cause::{CAUSES, Cause, explain};
-pub use counters::{PortCounters, Sample, counters};
+pub use counters::{PortCounters, Ports, Sample};
