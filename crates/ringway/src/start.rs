@@ -215,6 +215,7 @@ fn over(
     }
     let registered_limit = usize::try_from(settings.values().registered_limit);
     let options = RdmaSettings {
+        data_channels: settings.values().queue_pairs,
         memory_limit,
         registered_limit: registered_limit.unwrap_or(usize::MAX),
         ..RdmaSettings::default()

@@ -86,6 +86,18 @@ fn registered_memory_gives_the_bits_that_tcp_gives_and_is_registered_once() {
 }
 
 #[test]
+fn any_number_of_queue_pairs_gives_the_same() {
+    let lengths = [1, 3_000, 700_000];
+    let make = |i: usize| (i as f32).sin();
+    let tcp = world(2, "tcp", |comm| calls(&comm, &lengths, make));
+    for count in ["1", "8"] {
+        let chosen = [("queue_pairs", count)];
+        let rdma = world_with(2, "rdma", &chosen, |comm| calls(&comm, &lengths, make));
+        assert!(rdma.iter().all(|results| *results == tcp[0]), "{count}");
+    }
+}
+
+#[test]
 fn more_than_the_limit_is_refused_or_copied() {
     let limit = [("registered_limit", "1MiB")];
     let results = world_with(2, "rdma", all, &limit, |comm| {

@@ -156,6 +156,15 @@ pub const DEFINITIONS: &[Definition] = &[
         show: |v| v.port.to_string(),
     },
     Definition {
+        name: "queue_pairs",
+        default: "auto",
+        expected: "`auto`, or a number from 1 to 8",
+        doc: "RDMA queue pairs to a peer that share its large messages by how fast each is, beside one for small messages. \
+              `auto` is 4 on a NIC and 2 in software; of two ranks the lesser counts.",
+        set: |v, text| put(&mut v.queue_pairs, auto(text, 1, 8)),
+        show: |v| show_auto(v.queue_pairs),
+    },
+    Definition {
         name: "registered_limit",
         default: "64GiB",
         expected: "a size from 4KiB to 16TiB",

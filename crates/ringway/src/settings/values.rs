@@ -31,6 +31,8 @@ pub struct Values {
     pub memory_limit: u64,
     /// Where a rank listens.
     pub port: Ports,
+    /// RDMA queue pairs to a peer for large messages; none: by the device.
+    pub queue_pairs: Option<usize>,
     /// Bytes of the user's memory that are registered with RDMA devices, at most.
     pub registered_limit: u64,
     /// Ranks in a ring of hierarchical algorithms; none: from the topology.
@@ -59,6 +61,7 @@ impl Default for Values {
             log: tracing::level_filters::LevelFilter::OFF,
             memory_limit: 0,
             port: Ports::Any,
+            queue_pairs: None,
             registered_limit: 0,
             ring_size: None,
             spin: Duration::ZERO,

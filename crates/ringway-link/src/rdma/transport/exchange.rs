@@ -34,7 +34,10 @@ const HEAD: usize = 28;
 /// The bytes of a note.
 pub(super) const NOTE: usize = HEAD + MAX_CHANNELS * Address::LEN;
 
-const VERSION: u8 = 2;
+/// The longest reason in bytes.
+const REASON: usize = u8::MAX as usize;
+
+const VERSION: u8 = 3;
 
 /// Which note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +121,7 @@ pub(super) fn encode(note: &Note) -> [u8; NOTE] {
             }
         }
         Err(reason) => {
-            let end = reason.floor_char_boundary(NOTE - HEAD);
+            let end = reason.floor_char_boundary(REASON);
             bytes[3] = u8::try_from(end).unwrap_or(u8::MAX);
             bytes[HEAD..HEAD + end].copy_from_slice(&reason.as_bytes()[..end]);
         }
@@ -250,7 +253,7 @@ mod tests {
         let Ok(Err(reason)) = decode(&bytes, Stage::Offer) else {
             panic!("no reason");
         };
-        assert_eq!(reason, "ä".repeat((NOTE - HEAD) / 2));
+        assert_eq!(reason, "ä".repeat(REASON / 2));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! | 0..2 | magic |
 //! | 2 | kind |
 //! | 3 | zero |
-//! | 4..16 | credit that is given back: short messages, frames, then long messages on each data channel |
+//! | 4..8 | credit that is given back: short messages, frames |
+//! | 8..16 | the same, of each data channel: long messages |
 //! | 16..20 | fingerprint of the operation |
 //! | 20..22 | lane |
 //! | 22..24 | zeros |
@@ -70,8 +71,8 @@ pub(super) enum Frame {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Credit {
     pub(super) eager: u16,
-    /// Of the channel for frames, and of those for data.
-    pub(super) channels: [u16; MAX_CHANNELS],
+    pub(super) frames: u16,
+    pub(super) data: [u8; MAX_CHANNELS - 1],
 }
 
 /// Why bytes are no frame.
@@ -107,9 +108,8 @@ impl Frame {
         bytes[..2].copy_from_slice(&MAGIC);
         bytes[2] = kind;
         bytes[4..6].copy_from_slice(&credit.eager.to_le_bytes());
-        for (into, credit) in bytes[6..16].chunks_exact_mut(2).zip(credit.channels) {
-            into.copy_from_slice(&credit.to_le_bytes());
-        }
+        bytes[6..8].copy_from_slice(&credit.frames.to_le_bytes());
+        bytes[8..16].copy_from_slice(&credit.data);
         bytes[16..20].copy_from_slice(&tag.fingerprint.to_le_bytes());
         bytes[20..22].copy_from_slice(&tag.key.lane.to_le_bytes());
         bytes[24..32].copy_from_slice(&tag.key.group.to_le_bytes());
@@ -135,10 +135,11 @@ impl Frame {
         let mut reader = Reader::new(&header[4..]);
         let mut credit = Credit {
             eager: reader.u16().map_err(short)?,
+            frames: reader.u16().map_err(short)?,
             ..Credit::default()
         };
-        for channel in &mut credit.channels {
-            *channel = reader.u16().map_err(short)?;
+        for data in &mut credit.data {
+            *data = reader.u8().map_err(short)?;
         }
         let fingerprint = reader.u32().map_err(short)?;
         let lane = reader.u16().map_err(short)?;
@@ -238,9 +239,9 @@ mod tests {
     proptest! {
         #[test]
         fn frames_survive_the_wire(
-            frame in frame(), eager: u16, channels: [u16; MAX_CHANNELS],
+            frame in frame(), eager: u16, frames: u16, data: [u8; MAX_CHANNELS - 1],
         ) {
-            let credit = Credit { eager, channels };
+            let credit = Credit { eager, frames, data };
             prop_assert_eq!(Frame::decode(&frame.encode(&credit)), Ok((frame, credit)));
         }
 

@@ -4,7 +4,7 @@
 //! messages, as WRITEs with immediate data, which use up receives without memory. For each receive the peer has a credit,
 //! so that there is always one.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Instant};
 
 use ringway_sys::Memory;
 
@@ -12,6 +12,7 @@ use super::{
     MAX_CHANNELS, RdmaSettings,
     exchange::Terms,
     frame::{Credit, Frame, HEADER, Tag},
+    pace::{self, Pace},
     pool::{Buffer, Lease, NoBuffer, Pool},
     slab::Slab,
 };
@@ -28,6 +29,11 @@ const FRAMES: u16 = 32;
 
 /// Receives on each data channel.
 const DATA: u16 = 64;
+
+/// Queue pairs for long messages, unless the setting says how many: on a NIC several, whose flows switches spread over paths;
+/// in software what was fastest over loopback.
+const NIC_DATA: usize = 4;
+const SOFTWARE_DATA: usize = 2;
 
 /// Slots for SENDs that are too long to go inline.
 const SEND_SLOTS: u16 = 32;
@@ -60,6 +66,7 @@ struct Channel {
     /// How many have ended, and how many of the peer's have come, modulo 2^16.
     ended: u16,
     arrived: u16,
+    pace: Pace,
     /// The peer was heard on it.
     heard: bool,
     /// The most payload of a packet.
@@ -84,6 +91,8 @@ struct Flight {
     /// Where it is sent from; neither if it went inline.
     slot: Option<u16>,
     lease: Option<Lease>,
+    /// The bytes of a WRITE.
+    len: usize,
 }
 
 /// A place that the peer was told of.
@@ -184,10 +193,7 @@ impl Link {
             unannounced: Vec::new(),
             closed: false,
         };
-        let data = settings
-            .data_channels
-            .clamp(1, RdmaSettings::MAX_DATA_CHANNELS);
-        let made = link.make_channels(device, receives, data);
+        let made = link.make_channels(device, receives, settings.data_channels);
         if let Err(error) = made {
             link.close(Some(device), pool);
             link.recycle(pool);
@@ -200,9 +206,14 @@ impl Link {
         &mut self,
         device: &mut dyn Device,
         receives: u16,
-        data: usize,
+        data: Option<usize>,
     ) -> Result<(), DeviceError> {
-        for channel in 0..=data {
+        // Until the first is there, and tells what kind of device it is.
+        let mut last = 0;
+        for channel in 0..MAX_CHANNELS {
+            if channel > last {
+                break;
+            }
             let depth = if channel == 0 { receives } else { DATA };
             let pair = device.create(&QueuePairOptions {
                 send_depth: SEND_DEPTH,
@@ -220,9 +231,15 @@ impl Link {
                 under_way: VecDeque::with_capacity(SEND_DEPTH as usize),
                 ended: 0,
                 arrived: 0,
+                pace: Pace::default(),
                 heard: false,
                 mtu: Mtu::M256,
             });
+            if channel == 0 {
+                let software = device.address(pair)?.software.is_some();
+                let auto = if software { SOFTWARE_DATA } else { NIC_DATA };
+                last = data.unwrap_or(auto).clamp(1, MAX_CHANNELS - 1);
+            }
             for slot in 0..depth {
                 self.post_receive(device, channel, slot.into())?;
             }
@@ -372,6 +389,7 @@ impl Link {
             key: Some(tag.key),
             slot: None,
             lease: None,
+            len: 0,
         });
         self.post(device, Frame::Eager(tag), src, Some(flight))?;
         Ok(Some(flight))
@@ -499,7 +517,9 @@ impl Link {
         let eager = self.eager_credit.checked_add(credit.eager);
         self.eager_credit = eager.unwrap_or(u16::MAX);
         let mut fits = eager.is_some();
-        for (channel, more) in self.channels.iter_mut().zip(credit.channels) {
+        let data = credit.data.map(u16::from);
+        let all = std::iter::once(credit.frames).chain(data);
+        for (channel, more) in self.channels.iter_mut().zip(all) {
             let sum = channel.credit.checked_add(more);
             channel.credit = sum.unwrap_or(u16::MAX);
             fits &= sum.is_some();
@@ -512,8 +532,13 @@ impl Link {
             eager: std::mem::take(&mut self.eager_owed),
             ..Credit::default()
         };
-        for (into, channel) in credit.channels.iter_mut().zip(&mut self.channels) {
-            *into = std::mem::take(&mut channel.owed);
+        let [frames, data @ ..] = &mut self.channels[..] else {
+            return credit;
+        };
+        credit.frames = std::mem::take(&mut frames.owed);
+        for (into, channel) in credit.data.iter_mut().zip(data) {
+            // No more than there are receives.
+            *into = std::mem::take(&mut channel.owed) as u8;
         }
         credit
     }
@@ -562,6 +587,7 @@ impl Link {
                         key: None,
                         slot: None,
                         lease: None,
+                        len: 0,
                     })
                 });
                 if let Some(flight) = self.flights.get_mut(flight) {
@@ -587,21 +613,25 @@ impl Link {
         Ok(())
     }
 
-    /// Posts a WRITE on the data channel with the least under way: returns the number of its flight. None if all lack
-    /// credit or room.
+    /// Posts a WRITE on the data channel that will have done with it first: returns the number of its flight. None if all
+    /// lack credit or room.
     fn post_write(
         &mut self,
         device: &mut dyn Device,
         pool: &mut Pool,
         write: &Write,
     ) -> Result<Option<u32>, Fault> {
-        let channel = self.channels[1..]
-            .iter_mut()
-            .filter(|channel| channel.credit > 0 && channel.under_way.len() < SEND_DEPTH as usize)
-            .min_by_key(|channel| channel.under_way.len());
-        let Some(channel) = channel else {
+        let len = write.src.len();
+        let may =
+            |channel: &Channel| channel.credit > 0 && channel.under_way.len() < SEND_DEPTH as usize;
+        let channels = self.channels.iter().enumerate().skip(1);
+        let paces = channels
+            .filter(|(_, channel)| may(channel))
+            .map(|(at, channel)| (at, &channel.pace));
+        let Some(channel) = pace::fastest(paces, len) else {
             return Ok(None);
         };
+        let channel = &mut self.channels[channel];
         let (lease, local) = pool.source(device, write.src)?;
         let source = Source::Memory(local);
         let work = Work::Write {
@@ -613,10 +643,12 @@ impl Link {
             key: Some(write.key),
             slot: None,
             lease: Some(lease),
+            len,
         });
         device.post_send(channel.pair, &request(flight.into(), work))?;
         channel.under_way.push_back(flight.into());
         channel.credit -= 1;
+        channel.pace.posted(Instant::now(), len);
         Ok(Some(flight))
     }
 
@@ -626,6 +658,9 @@ impl Link {
         channel.under_way.pop_front();
         channel.ended = channel.ended.wrapping_add(1);
         let flight = self.flights.remove(u32::try_from(id).ok()?)?;
+        if flight.len > 0 {
+            channel.pace.ended(Instant::now(), flight.len);
+        }
         self.send_slots.extend(flight.slot);
         if let Some(lease) = flight.lease {
             self.lingering -= usize::from(flight.key.is_none() && lease.is_in_place());

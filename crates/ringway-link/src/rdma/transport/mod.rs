@@ -38,6 +38,7 @@ mod exchange;
 mod frame;
 mod link;
 mod messages;
+mod pace;
 mod peer;
 mod pool;
 mod registrations;
@@ -69,7 +70,7 @@ use crate::{
 };
 
 /// The most queue pairs to a peer.
-const MAX_CHANNELS: usize = 5;
+const MAX_CHANNELS: usize = 9;
 
 /// What all ranks take the operation of the notes for.
 const NOTES: u32 = 1;

@@ -11,8 +11,9 @@ pub struct RdmaSettings {
     pub eager_limit: usize,
     /// How many such messages a peer may have waiting here.
     pub eager_messages: u16,
-    /// Queue pairs to each peer for longer messages, 1 to [`RdmaSettings::MAX_DATA_CHANNELS`].
-    pub data_channels: usize,
+    /// Queue pairs to each peer for longer messages, 1 to [`RdmaSettings::MAX_DATA_CHANNELS`]; none: 4 on a NIC, 2 in
+    /// software.
+    pub data_channels: Option<usize>,
     /// The executor's slice in bytes: how much is sent in one piece.
     pub slice: usize,
     /// How long two queue pairs may take to prove that they reach each other.
@@ -36,7 +37,7 @@ impl Default for RdmaSettings {
         Self {
             eager_limit: 4 << 10,
             eager_messages: 32,
-            data_channels: 2,
+            data_channels: None,
             slice: 512 << 10,
             proof_timeout: Duration::from_secs(10),
             // An abort has to come through within a second.
