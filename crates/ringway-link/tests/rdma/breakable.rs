@@ -63,6 +63,15 @@ impl Breakable {
 }
 
 impl Breakable {
+    /// Takes out those after the first `kept` that are lost, without memory of its own.
+    fn lose(&self, kept: usize, completions: &mut Vec<Completion>) {
+        let mut at = 0;
+        completions.retain(|completion| {
+            at += 1;
+            at <= kept || !self.is_lost(completion)
+        });
+    }
+
     /// Whether it is of a request that a queue pair which has failed can't have known the end of.
     fn is_lost(&self, completion: &Completion) -> bool {
         self.broken.contains(&completion.queue_pair)
@@ -129,9 +138,7 @@ impl Device for Breakable {
     fn stop(&mut self, queue_pair: QueuePair, completions: &mut Vec<Completion>) {
         let before = completions.len();
         self.device.stop(queue_pair, completions);
-        let mut new = completions.split_off(before);
-        new.retain(|completion| !self.is_lost(completion));
-        completions.append(&mut new);
+        self.lose(before, completions);
     }
 
     fn destroy(&mut self, queue_pair: QueuePair) {
@@ -188,9 +195,7 @@ impl Device for Breakable {
     ) -> Result<bool, DeviceError> {
         let before = completions.len();
         let moved = self.device.poll(now, completions)?;
-        let mut new = completions.split_off(before);
-        new.retain(|completion| !self.is_lost(completion));
-        completions.append(&mut new);
+        self.lose(before, completions);
         for (queue_pair, id) in self.failed.drain(..) {
             completions.push(Completion {
                 queue_pair,
