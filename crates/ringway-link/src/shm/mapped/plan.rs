@@ -112,6 +112,8 @@ impl MappedPlan {
             (compiled.arena.slots == 0 && longest > ARENA_FROM).then(|| bind(&compiled.arena));
         let ranks = u32::try_from(schedule.ranks()).unwrap_or(u32::MAX);
         let (segment, segments) = segments(&staged);
+        let shown = (staged.slots() * segment).saturating_mul(segments as usize);
+        let rotation = (ROTATION / shown.max(1)) as u32;
         let extents = (0..schedule.ranks())
             .map(|rank| extent(schedule, rank, count, dtype.size()))
             .collect();
@@ -127,7 +129,7 @@ impl MappedPlan {
             segment,
             segments,
             stream: longest >= STREAM_FROM,
-            stores: StoreChoice::default(),
+            stores: StoreChoice::new(rotation),
             extents,
         }
     }

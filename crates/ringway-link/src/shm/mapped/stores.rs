@@ -11,17 +11,20 @@ use std::{
 
 use ringway_kernels::Stores;
 
-/// A trial of a kind is so many operations, of which the last is timed: the first still finds the caches as the other
-/// kind has left them.
-const RUN: u32 = 4;
-/// Of so many operations the first are a trial of each kind.
-const PERIOD: u32 = 256;
+/// So many operations of a trial are timed, its last ones. The fastest counts: interruptions only ever add.
+const TIMED: u32 = 3;
+/// Trials are at most one operation in so many.
+const SELDOM: u32 = 32;
 
 /// What is known of operations of one plan. All members count the same operations, and so try the same at a time. What
 /// counts is what the slowest of them needs: who only writes does not notice how long others read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct StoreChoice {
+    /// Operations that a trial of a kind takes.
+    run: u32,
     operations: AtomicU32,
+    /// The fastest of the current trial.
+    fastest: AtomicU32,
     own: Costs,
     /// The most that any other member needs.
     others: Costs,
@@ -41,7 +44,8 @@ impl Costs {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial {
     pub(super) stores: Stores,
-    timed: bool,
+    /// Whether it is timed, and as the how manieth of its trial.
+    timed: Option<u32>,
     took: Duration,
     since: Option<Instant>,
 }
@@ -50,14 +54,14 @@ impl Trial {
     /// Of an operation that needs none.
     pub(super) const NONE: Self = Self {
         stores: Stores::Cached,
-        timed: false,
+        timed: None,
         took: Duration::ZERO,
         since: None,
     };
 
     /// The clock goes on.
     pub(super) fn resume(&mut self) {
-        if self.timed {
+        if self.timed.is_some() {
             self.since = Some(Instant::now());
         }
     }
@@ -71,10 +75,27 @@ impl Trial {
 }
 
 impl StoreChoice {
+    /// For operations of which so many fill all of staging's rotation: until then a trial still meets the lines that the other
+    /// kind has left.
+    pub(super) fn new(rotation: u32) -> Self {
+        Self {
+            run: rotation + TIMED,
+            operations: AtomicU32::new(0),
+            fastest: AtomicU32::new(0),
+            own: Costs::default(),
+            others: Costs::default(),
+        }
+    }
+
+    /// Operations from a trial to the next of its kind.
+    const fn period(&self) -> u32 {
+        2 * self.run * SELDOM
+    }
+
     /// For the next operation.
     pub(super) fn next(&self) -> Trial {
-        let place = self.operations.fetch_add(1, Relaxed) % PERIOD;
-        let past = match place / RUN {
+        let place = self.operations.fetch_add(1, Relaxed) % self.period();
+        let past = match place / self.run {
             0 => false,
             1 => true,
             _ => {
@@ -84,32 +105,40 @@ impl StoreChoice {
                 u64::from(past) * 10 < u64::from(through) * 9
             }
         };
-        let timed = place < 2 * RUN && place % RUN == RUN - 1;
         let stores = match past {
             true => Stores::Streaming,
             false => Stores::Cached,
         };
+        let untimed = self.run - TIMED;
+        let timed = (place < 2 * self.run).then_some(place % self.run);
         Trial {
             stores,
-            timed,
+            timed: timed.and_then(|place| place.checked_sub(untimed)),
             ..Trial::NONE
         }
     }
 
     /// An operation has ended.
     pub(super) fn learn(&self, trial: &Trial) {
-        if !trial.timed {
+        let Some(index) = trial.timed else {
             return;
-        }
-        let cost = &self.own.0[usize::from(trial.stores == Stores::Streaming)];
+        };
         let took = u32::try_from(trial.took.as_nanos())
             .unwrap_or(u32::MAX)
             .max(1);
-        let known = cost.load(Relaxed);
-        let cost_now = match known {
+        let fastest = match index {
             0 => took,
-            // An interruption says little, and must not outweigh all that was seen before.
-            _ => u32::midpoint(known, took.min(known.saturating_mul(4))),
+            _ => took.min(self.fastest.load(Relaxed)),
+        };
+        self.fastest.store(fastest, Relaxed);
+        if index + 1 < TIMED {
+            return;
+        }
+        let cost = &self.own.0[usize::from(trial.stores == Stores::Streaming)];
+        let cost_now = match cost.load(Relaxed) {
+            0 => fastest,
+            // What disturbs a whole trial must not outweigh all that was seen before.
+            known => u32::midpoint(known, fastest.min(known.saturating_mul(4))),
         };
         cost.store(cost_now, Relaxed);
     }
@@ -135,13 +164,23 @@ impl StoreChoice {
 mod tests {
     use super::*;
 
+    /// Of an operation that rewrites half of the rotation.
+    fn choice() -> StoreChoice {
+        StoreChoice::new(2)
+    }
+
     /// Runs operations that take `costs` nanoseconds by kind, up to the next trial; the kind of most of them.
     fn run(choice: &StoreChoice, costs: [u64; 2]) -> Stores {
+        run_disturbed(choice, costs, |_| 0)
+    }
+
+    /// The same, while something adds nanoseconds to the operation of that index.
+    fn run_disturbed(choice: &StoreChoice, costs: [u64; 2], added: impl Fn(u32) -> u64) -> Stores {
         let mut last = Stores::Cached;
-        for _ in 0..PERIOD {
+        for index in 0..choice.period() {
             let mut trial = choice.next();
-            trial.took =
-                Duration::from_nanos(costs[usize::from(trial.stores == Stores::Streaming)]);
+            let kind = usize::from(trial.stores == Stores::Streaming);
+            trial.took = Duration::from_nanos(costs[kind] + added(index));
             choice.learn(&trial);
             last = trial.stores;
         }
@@ -150,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_faster_kind_is_taken_and_a_change_is_noticed() {
-        let choice = StoreChoice::default();
+        let choice = choice();
         assert_eq!(run(&choice, [1000, 3000]), Stores::Cached);
         run(&choice, [9000, 3000]);
         assert_eq!(run(&choice, [9000, 3000]), Stores::Streaming);
@@ -166,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_slowest_member_counts() {
-        let (writer, reader) = (StoreChoice::default(), StoreChoice::default());
+        let (writer, reader) = (choice(), choice());
         assert_eq!(run(&writer, [1000, 2000]), Stores::Cached);
         assert_eq!(run(&reader, [9000, 3000]), Stores::Streaming);
         writer.hear([reader.word()].into_iter());
@@ -174,10 +213,21 @@ mod tests {
     }
 
     #[test]
+    fn the_first_operations_of_a_trial_do_not_count() {
+        let choice = choice();
+        let unsettled = |index| if index % 5 < 2 { 9000 } else { 0 };
+        assert_eq!(
+            run_disturbed(&choice, [1000, 3000], unsettled),
+            Stores::Cached
+        );
+    }
+
+    #[test]
     fn one_interruption_changes_nothing() {
-        let choice = StoreChoice::default();
-        run(&choice, [1000, 3000]);
-        run(&choice, [4_000_000, 3000]);
-        assert_eq!(run(&choice, [1000, 3000]), Stores::Cached);
+        let choice = choice();
+        for interrupted in 0..choice.run {
+            let added = |index| if index == interrupted { 4_000_000 } else { 0 };
+            assert_eq!(run_disturbed(&choice, [1000, 3000], added), Stores::Cached);
+        }
     }
 }
