@@ -13,6 +13,7 @@ use super::{
     block::{CONTEXTS, Context, GroupBlock, PARCELS, POINT_BITS, View},
     inline,
     op::Phase,
+    plan::ROTATION,
     sequence::Sequence,
     staging::Staging,
     wait::{Awaited, Waiter, Waker},
@@ -94,7 +95,7 @@ impl MappedGroup {
             .filter(|own| own.local == segment.local_rank())?;
         let sequence = Sequence::new(own.view.finished(), members.len());
         let waker = Waker::new(&segment);
-        let staging = Staging::default();
+        let staging = Staging::new(ROTATION);
         let inner = Inner {
             segment,
             members,

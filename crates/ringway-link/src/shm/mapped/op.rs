@@ -18,7 +18,6 @@ use super::{
     stores::Trial,
     wait::{self, Awaited, Waiter},
 };
-use crate::shm::ArenaBlock;
 
 /// Bytes that one step moves at most, about.
 const SLICE: usize = 256 << 10;
@@ -53,7 +52,6 @@ struct State {
     phase: Phase,
     way: Way,
     peers: Vec<Peer>,
-    staging: Option<ArenaBlock>,
     walk: Walk,
     /// Bytes of the current step that are done.
     done: usize,
@@ -113,7 +111,6 @@ impl MappedOp {
                 Way::Staged
             },
             peers,
-            staging: None,
             walk: Walk::new(&plan.staged, plan.segments),
             done: 0,
             point: 0,
@@ -280,20 +277,18 @@ impl State {
         if bytes == 0 {
             return Ok(1);
         }
-        if plan.rotation() > 0 {
+        if plan.rotates() {
             self.trial = plan.stores.next();
         }
         let finished = group.sequence.finished_everywhere();
-        let block = group.staging.borrow(
+        let memory = group.staging.lend(
             group.segment.staging_arena(),
             bytes,
-            plan.rotation(),
-            finished,
+            plan.rotates(),
+            (self.number, finished),
         )?;
-        let memory = block.memory().slice(0..bytes);
         let area = group.segment.staging(group.segment.local_rank());
         self.peers[group.me].staging = memory;
-        self.staging = Some(block);
         Ok((memory.as_ptr().addr() - area.as_ptr().addr()) as u64 + 1)
     }
 
@@ -569,20 +564,8 @@ impl State {
     }
 
     fn finish(&mut self, group: &Inner) {
-        if let Some(block) = self.staging.take() {
-            group.staging.give_back(self.number, block);
-        }
         group.finish(self.number);
         self.phase = Phase::Done;
-    }
-}
-
-impl Drop for MappedOp {
-    fn drop(&mut self) {
-        // Others may read the staging of an operation that failed at any time: it is never finished.
-        if let Some(block) = self.state.staging.take() {
-            self.group.staging.give_back(self.state.number, block);
-        }
     }
 }
 

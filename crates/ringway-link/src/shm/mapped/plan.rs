@@ -14,7 +14,7 @@ const STAGING: usize = 768 << 10;
 /// What another core's second-level cache still holds is written at 8 GB/s, what only the last level holds at 25 to 30
 /// (measured between two cores of a Zen 5 with 1 MiB of second-level cache each, from 32 KiB at a time on). So this much
 /// is written before the same again.
-const ROTATION: usize = 2 << 20;
+pub(super) const ROTATION: usize = 2 << 20;
 /// Segments are not cut smaller than this.
 const SHORTEST: usize = 32 << 10;
 /// Nor than this where some ranks only show and others only read, who then wait for the first one only.
@@ -139,19 +139,19 @@ impl MappedPlan {
         self.extents[member]
     }
 
-    /// Bytes of staging that this member writes before it writes to the same again. Where others answer in it, their
+    /// Whether staging is to be filled all round before the same is written again. Where others answer in it, their
     /// caches hold it anyhow, and it is to stay in this member's.
-    pub(super) fn rotation(&self) -> usize {
-        match self.staged.shown_bytes() {
-            Some(_) => ROTATION,
-            None => 0,
-        }
+    pub(super) fn rotates(&self) -> bool {
+        self.staged.shown_bytes().is_some()
     }
 
     /// Copies of each slot that staging holds: at least as many as the program needs.
     pub(super) fn copies(&self) -> u64 {
         let slots = self.staged.slots().max(1) * self.segment;
-        let lasting = (self.rotation() / slots) as u64;
+        let lasting = match self.rotates() {
+            true => (ROTATION / slots) as u64,
+            false => 0,
+        };
         self.staged.ring().max(lasting).min(self.segments)
     }
 

@@ -5,148 +5,217 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use ringway_sys::Memory;
+
 use super::MappedError;
 use crate::shm::{Arena, ArenaBlock};
 
-/// Bytes of blocks that a group keeps for its next operations.
+/// Bytes of single blocks that a group keeps for its next operations.
 const SPARE: usize = 8 << 20;
+/// What parts of the ring start at multiples of.
+const LINE: usize = 64;
 
-/// Blocks of staging in use and spare.
-#[derive(Default)]
-pub(super) struct Staging(Mutex<Blocks>);
-
-#[derive(Default)]
-struct Blocks {
-    /// What members may still read, with the operation.
-    lent: VecDeque<(u64, ArenaBlock)>,
-    /// The one that has lain longest first.
-    spare: VecDeque<Spare>,
-    spare_bytes: usize,
-    /// Bytes of all blocks that were ever lent.
-    written: u64,
+/// Staging of a group, lent to its operations. What an operation has got is its own until all members have finished all
+/// operations up to it; for ever, if it fails.
+///
+/// Most operations take parts of a ring, so that much is written before the same again. Others, and those that the
+/// ring has no room for, get blocks, the one that was used last first, which is most likely in the cache.
+pub(super) struct Staging {
+    rotation: usize,
+    state: Mutex<State>,
 }
 
-struct Spare {
+#[derive(Default)]
+struct State {
+    ring: Option<Ring>,
+    /// With the operation.
+    lent: VecDeque<(u64, ArenaBlock)>,
+    spare: Vec<ArenaBlock>,
+}
+
+struct Ring {
     block: ArenaBlock,
-    /// [`Blocks::written`] when it came back.
-    since: u64,
+    /// Bytes ever passed, those left out before the ring's end too.
+    head: u64,
+    /// Where the parts of operations end that may not be finished yet.
+    parts: VecDeque<(u64, u64)>,
+    /// Where the first of these starts.
+    tail: u64,
 }
 
 impl Staging {
-    /// A block of at least `bytes`, now that every member has finished all operations up to `finished`. If it was lent
-    /// before, operations have taken at least `rotation` bytes since.
-    pub(super) fn borrow(
+    /// With a ring of `rotation` bytes.
+    pub(super) fn new(rotation: usize) -> Self {
+        Self {
+            rotation,
+            state: Mutex::default(),
+        }
+    }
+
+    /// At least `bytes` for the operation `op`, of the ring if it `rotates`, now that every member has finished all up to
+    /// `finished`.
+    pub(super) fn lend(
         &self,
         arena: &Arena,
         bytes: usize,
-        rotation: usize,
-        finished: u64,
-    ) -> Result<ArenaBlock, MappedError> {
-        let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        blocks.reclaim(finished);
-        blocks.written += bytes as u64;
-        if let Some(block) = blocks.take(bytes, rotation) {
-            return Ok(block);
+        rotates: bool,
+        (op, finished): (u64, u64),
+    ) -> Result<Memory, MappedError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *state;
+        if rotates {
+            if state.ring.is_none() {
+                // Without room for it, blocks do, though other caches may still hold them.
+                state.ring = arena.allocate(self.rotation).ok().map(Ring::new);
+            }
+            let ring = state.ring.as_mut();
+            if let Some(part) = ring.and_then(|ring| ring.lend(bytes, op, finished)) {
+                return Ok(part);
+            }
         }
-        if let Ok(block) = arena.allocate(bytes) {
-            return Ok(block);
-        }
-        // Without room for more, one that other caches may still hold is only slower.
-        if let Some(block) = blocks.take(bytes, 0) {
-            return Ok(block);
-        }
-        blocks.spare.clear();
-        blocks.spare_bytes = 0;
-        Ok(arena.allocate(bytes)?)
-    }
-
-    /// Takes back the block of an operation, which members may read until all have finished it: never, if it
-    /// failed.
-    pub(super) fn give_back(&self, op: u64, block: ArenaBlock) {
-        let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        blocks.lent.push_back((op, block));
+        state.lend_block(arena, bytes, op, finished)
     }
 }
 
-impl Blocks {
-    /// The spare block of at least `bytes`, and not much more, that is to be used again: the one that has lain longest if
-    /// it has lain long enough, and without a rotation the last, which is most likely in the cache.
-    fn take(&mut self, bytes: usize, rotation: usize) -> Option<ArenaBlock> {
-        let fits =
-            |spare: &Spare| (bytes..=4 * bytes.max(4096)).contains(&spare.block.memory().len());
-        let index = match rotation {
-            0 => self.spare.iter().rposition(fits)?,
-            _ => self.spare.iter().position(fits)?,
-        };
-        if self.written - self.spare[index].since < rotation as u64 {
-            return None;
-        }
-        let Spare { block, .. } = self.spare.remove(index)?;
-        self.spare_bytes -= block.memory().len();
-        Some(block)
-    }
-
-    fn reclaim(&mut self, finished: u64) {
+impl State {
+    fn lend_block(
+        &mut self,
+        arena: &Arena,
+        bytes: usize,
+        op: u64,
+        finished: u64,
+    ) -> Result<Memory, MappedError> {
         // Those behind one that is still needed are taken back with it: operations end about in order.
         while let Some((_, block)) = self.lent.pop_front_if(|&mut (op, _)| op <= finished) {
-            self.spare_bytes += block.memory().len();
-            let since = self.written;
-            self.spare.push_back(Spare { block, since });
+            self.spare.push(block);
         }
-        while self.spare_bytes > SPARE
-            && let Some(Spare { block, .. }) = self.spare.pop_front()
-        {
-            self.spare_bytes -= block.memory().len();
+        let fits =
+            |block: &ArenaBlock| (bytes..=4 * bytes.max(4096)).contains(&block.memory().len());
+        let block = match self.spare.iter().rposition(fits) {
+            Some(index) => self.spare.remove(index),
+            None => match arena.allocate(bytes) {
+                Ok(block) => block,
+                Err(_) => {
+                    self.spare.clear();
+                    arena.allocate(bytes)?
+                }
+            },
+        };
+        let memory = block.memory().slice(0..bytes);
+        self.lent.push_back((op, block));
+        let mut spare: usize = self.spare.iter().map(|block| block.memory().len()).sum();
+        while spare > SPARE {
+            spare -= self.spare.remove(0).memory().len();
         }
+        Ok(memory)
+    }
+}
+
+impl Ring {
+    fn new(block: ArenaBlock) -> Self {
+        Self {
+            block,
+            head: 0,
+            parts: VecDeque::new(),
+            tail: 0,
+        }
+    }
+
+    /// The next `bytes` in a row, if they are free.
+    fn lend(&mut self, bytes: usize, op: u64, finished: u64) -> Option<Memory> {
+        while let Some((_, end)) = self.parts.pop_front_if(|&mut (op, _)| op <= finished) {
+            self.tail = end;
+        }
+        let memory = self.block.memory();
+        let bytes = bytes.next_multiple_of(LINE);
+        let start = (self.head % memory.len() as u64) as usize;
+        let left_out = match memory.len() - start {
+            rest if rest < bytes => rest,
+            _ => 0,
+        };
+        let end = self.head + (left_out + bytes) as u64;
+        if end - self.tail > memory.len() as u64 {
+            return None;
+        }
+        self.head = end;
+        self.parts.push_back((op, end));
+        let start = (start + left_out) % memory.len();
+        Some(memory.slice(start..start + bytes))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{ptr, sync::Arc};
+    use std::{collections::HashSet, sync::Arc};
 
+    use proptest::prelude::*;
     use ringway_sys::Segment;
 
     use super::*;
 
-    const BLOCK: usize = 256 << 10;
+    const ROTATION: usize = 64 << 10;
 
-    fn arena() -> Arena {
-        let segment = Arc::new(Segment::create("test", 1 << 20).unwrap());
-        Arena::new(segment, 0..1 << 20, "test memory", "raise THE_SETTING")
-    }
-
-    /// Lends a block to the operation `op`, when all before it are finished; where it lies.
-    fn lend(staging: &Staging, arena: &Arena, op: u64, rotation: usize) -> *const u8 {
-        let block = staging.borrow(arena, BLOCK, rotation, op - 1).unwrap();
-        let at = block.memory().as_ptr();
-        staging.give_back(op, block);
-        at
+    fn arena(bytes: usize) -> Arena {
+        let segment = Arc::new(Segment::create("test", bytes).unwrap());
+        Arena::new(segment, 0..bytes, "test memory", "raise THE_SETTING")
     }
 
     #[test]
-    fn blocks_rotate_where_they_shall() {
-        let (staging, arena) = (Staging::default(), arena());
-        let at: Vec<_> = (1..=8)
-            .map(|op| lend(&staging, &arena, op, 2 * BLOCK))
-            .collect();
-        for (earlier, later) in at.iter().zip(&at[1..]) {
-            assert!(!ptr::eq(*earlier, *later));
+    fn nothing_is_written_again_before_a_rotation() {
+        let (staging, arena) = (Staging::new(ROTATION), arena(1 << 20));
+        let mut last = HashSet::new();
+        for op in 1..=100 {
+            let part = staging.lend(&arena, 4096, true, (op, op - 1)).unwrap();
+            assert!(last.insert(part.as_ptr()));
+            if last.len() == ROTATION / 4096 {
+                last.clear();
+            }
         }
-        assert!(ptr::eq(at[4], at[6]));
-        let last = lend(&staging, &arena, 9, 0);
-        assert!(ptr::eq(last, lend(&staging, &arena, 10, 0)));
+    }
+
+    #[test]
+    fn what_does_not_rotate_stays_in_the_cache() {
+        let (staging, arena) = (Staging::new(ROTATION), arena(1 << 20));
+        let first = staging.lend(&arena, 4096, false, (1, 0)).unwrap();
+        let second = staging.lend(&arena, 4096, false, (2, 1)).unwrap();
+        assert_eq!(first.as_ptr(), second.as_ptr());
+        // As long as somebody may read it, it isn't lent again.
+        let third = staging.lend(&arena, 4096, false, (3, 1)).unwrap();
+        assert_ne!(second.as_ptr(), third.as_ptr());
     }
 
     #[test]
     fn a_full_arena_ends_the_rotation_and_not_the_operation() {
-        let (staging, arena) = (Staging::default(), arena());
+        // There is no room for the ring.
+        let (staging, arena) = (Staging::new(ROTATION), arena(ROTATION));
         for op in 1..=20 {
-            lend(&staging, &arena, op, 64 * BLOCK);
+            staging
+                .lend(&arena, ROTATION / 4, true, (op, op - 1))
+                .unwrap();
         }
         // Spare blocks that do not fit give way.
-        let large = staging.borrow(&arena, 4 * BLOCK, 0, 20).unwrap();
-        assert!(staging.borrow(&arena, BLOCK, 0, 20).is_err());
-        drop(large);
+        staging.lend(&arena, ROTATION, true, (21, 20)).unwrap();
+        assert!(staging.lend(&arena, ROTATION, true, (22, 20)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_lent_never_overlaps(
+            calls in prop::collection::vec((1_usize..3 * ROTATION, any::<bool>(), 0_u64..20), 1..200),
+        ) {
+            let (staging, arena) = (Staging::new(ROTATION), arena(16 << 20));
+            let mut lent: Vec<(u64, Memory)> = Vec::new();
+            let mut finished = 0;
+            for (op, (bytes, rotates, ends)) in (1..).zip(calls) {
+                finished = (finished + ends).min(op - 1);
+                lent.retain(|&(op, _)| op > finished);
+                let Ok(memory) = staging.lend(&arena, bytes, rotates, (op, finished)) else {
+                    continue;
+                };
+                prop_assert!(memory.len() >= bytes);
+                prop_assert!(lent.iter().all(|(_, other)| !other.overlaps(memory)));
+                lent.push((op, memory));
+            }
+        }
     }
 }
