@@ -74,7 +74,8 @@ impl Tree {
     pub(crate) fn empty() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ringway-doctor-{}-{number}", std::process::id());
+        // Not by the name of Ringway, whose own files in shared memory other tests look for.
+        let name = format!("doctor-tree-{}-{number}", std::process::id());
         // Hundreds of small files for each tree: in memory where there is a place for it.
         let memory = Path::new("/dev/shm");
         let dir = if memory.is_dir() {
