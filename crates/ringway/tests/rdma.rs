@@ -8,7 +8,7 @@
 mod rdma_world;
 
 use proptest::prelude::*;
-use rdma_world::{same_bits, world_with};
+use rdma_world::{calls, same_bits, world_with};
 use ringway::{Communicator, ReduceOp};
 
 /// Every rank may use all interfaces.
@@ -92,7 +92,7 @@ fn any_number_of_queue_pairs_gives_the_same() {
     let tcp = world(2, "tcp", |comm| calls(&comm, &lengths, make));
     for count in ["1", "8"] {
         let chosen = [("queue_pairs", count)];
-        let rdma = world_with(2, "rdma", &chosen, |comm| calls(&comm, &lengths, make));
+        let rdma = world_with(2, "rdma", all, &chosen, |comm| calls(&comm, &lengths, make));
         assert!(rdma.iter().all(|results| *results == tcp[0]), "{count}");
     }
 }

@@ -37,24 +37,8 @@ impl Pair {
         let breaks: [Breaks; 2] = Default::default();
         let ranks = listeners().map(|(listener, addresses)| {
             let rank = listener.rank();
-            let settings = TcpSettings::default();
-            let tcp = TcpTransport::new(listener, addresses, settings).unwrap();
-            let options = SoftwareOptions {
-                ip: Ipv4Addr::LOCALHOST.into(),
-                roce_port: false,
-            };
-            let device = SoftwareDevice::open(&options).unwrap();
             let way = if rank == 0 { Way::Straight } else { way };
-            let device = Breakable::new(device, way, breaks[rank].clone());
-            let mut settings = RdmaSettings {
-                proof_timeout: match way {
-                    Way::Straight => LIMIT,
-                    _ => Duration::from_millis(300),
-                },
-                ..RdmaSettings::default()
-            };
-            adjust(&mut settings);
-            RdmaTransport::new(tcp, Ok(Box::new(device)), settings).unwrap()
+            open((listener, addresses), way, breaks[rank].clone(), &adjust)
         });
         Self {
             ranks,
@@ -106,11 +90,36 @@ impl Pair {
     }
 }
 
-/// The listeners of two ranks, each with the addresses of both.
-pub(crate) fn listeners() -> [(Arc<Listener>, Vec<PeerAddress>); 2] {
+/// A rank that reaches others in this way.
+pub(crate) fn open(
+    (listener, addresses): (Arc<Listener>, Vec<PeerAddress>),
+    way: Way,
+    breaks: Breaks,
+    adjust: impl Fn(&mut RdmaSettings),
+) -> RdmaTransport {
+    let tcp = TcpTransport::new(listener, addresses, TcpSettings::default()).unwrap();
+    let options = SoftwareOptions {
+        ip: Ipv4Addr::LOCALHOST.into(),
+        roce_port: false,
+    };
+    let device = SoftwareDevice::open(&options).unwrap();
+    let device = Breakable::new(device, way, breaks);
+    let mut settings = RdmaSettings {
+        proof_timeout: match way {
+            Way::Straight => LIMIT,
+            _ => Duration::from_millis(300),
+        },
+        ..RdmaSettings::default()
+    };
+    adjust(&mut settings);
+    RdmaTransport::new(tcp, Ok(Box::new(device)), settings).unwrap()
+}
+
+/// The listeners of as many ranks, each with the addresses of all.
+pub(crate) fn listeners<const RANKS: usize>() -> [(Arc<Listener>, Vec<PeerAddress>); RANKS] {
     let job = JobId::from_name("rdma transport");
-    let listeners = [0, 1].map(|rank| {
-        let identity = Identity::new(job, 2, rank);
+    let listeners = std::array::from_fn::<_, RANKS, _>(|rank| {
+        let identity = Identity::new(job, RANKS, rank);
         Arc::new(Listener::start(&Bind::default(), identity).unwrap())
     });
     let publish = |l: &Arc<Listener>| l.address(&InterfaceFilter::default()).unwrap();

@@ -4,16 +4,16 @@
 use std::{net::Ipv4Addr, time::Instant};
 
 use ringway_link::{
-    Sink, Transport,
+    Event, Sink, Transport,
     rdma::{RdmaSettings, RdmaTransport, SoftwareDevice, SoftwareOptions},
     tcp::{TcpSettings, TcpTransport},
 };
 
 use crate::{
     allocations,
-    breakable::{Break, Way},
+    breakable::{Break, Breaks, Way},
     end::LIMIT,
-    pair::{Pair, buffers, key, listeners, same},
+    pair::{Pair, buffers, key, listeners, open, same},
     relay::Faults,
 };
 
@@ -129,6 +129,70 @@ fn a_queue_pair_that_fails_costs_no_message_and_none_comes_twice() {
             assert!(!pair.ranks[0].reaches(1) && !pair.ranks[1].reaches(0));
         }
     }
+}
+
+/// The numbers of queue pairs that have failed are given to others.
+#[test]
+fn a_rank_that_leaves_after_its_queue_pairs_takes_nobody_elses_along() {
+    let breaks = Breaks::default();
+    let mut ranks = listeners::<3>().map(|it| {
+        let breaks = match it.0.rank() {
+            0 => breaks.clone(),
+            _ => Breaks::default(),
+        };
+        Some(open(it, Way::Straight, breaks, |_| {}))
+    });
+    let (out, into) = buffers();
+    // A long message to rank 0.
+    let message = |ranks: &mut [Option<RdmaTransport>; 3], op, from: usize| {
+        let (key, into) = (key(op, 0), into[0].memory());
+        into.write(&[0; 100_000]);
+        let [Some(first), sender] = ranks.get_disjoint_mut([0, from]).unwrap() else {
+            panic!("rank 0 is there");
+        };
+        let sender = sender.as_mut().unwrap();
+        first.begin(1, op, 7);
+        sender.begin(1, op, 7);
+        first.recv(from, key, Sink::Place(into)).unwrap();
+        sender.send(0, key, out.memory(), 0).unwrap();
+        let (mut arrived, mut events) = (false, Vec::new());
+        let deadline = Instant::now() + LIMIT;
+        while !arrived {
+            assert!(Instant::now() < deadline, "message {op} from rank {from}");
+            first.poll(Instant::now(), &mut events);
+            let received = |event| matches!(event, Event::Received { .. });
+            arrived = events.drain(..).any(received);
+            sender.poll(Instant::now(), &mut events);
+            events.clear();
+        }
+        first.cancel(1, op);
+        sender.cancel(1, op);
+    };
+    message(&mut ranks, 0, 1);
+    *breaks.lock().unwrap() = Some(Break {
+        at: 0,
+        is_done: false,
+    });
+    message(&mut ranks, 1, 1);
+    message(&mut ranks, 2, 1);
+    assert!(!ranks[0].as_ref().unwrap().reaches(1));
+    message(&mut ranks, 3, 2);
+    assert!(ranks[0].as_ref().unwrap().reaches(2));
+    // Its end is noticed while nothing else goes on.
+    drop(ranks[1].take());
+    let (mut lost, mut events) = (false, Vec::new());
+    let deadline = Instant::now() + LIMIT;
+    while !lost {
+        assert!(Instant::now() < deadline, "rank 1 has left");
+        for rank in ranks.iter_mut().flatten() {
+            rank.poll(Instant::now(), &mut events);
+        }
+        lost = events
+            .drain(..)
+            .any(|event| matches!(event, Event::Lost { peer: 1, .. }));
+    }
+    message(&mut ranks, 4, 2);
+    assert!(ranks[0].as_ref().unwrap().reaches(2));
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(crate) fn world_with<R: Send>(
 }
 
 /// Calls of several kinds with elements made by `make`, and all their results.
-fn calls<T: Element + PartialEq + std::fmt::Debug>(
+pub(crate) fn calls<T: Element + PartialEq + std::fmt::Debug>(
     comm: &Communicator,
     lengths: &[usize],
     make: fn(usize) -> T,

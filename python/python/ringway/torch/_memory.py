@@ -22,7 +22,10 @@ def allocate(communicator: ringway.Communicator, size: torch.Size, dtype: torch.
 
 
 def register(communicator: ringway.Communicator, model: torch.nn.Module) -> ringway.Registration:
-    """Registers the memory of a model, which the registration keeps."""
+    """Registers the memory of a model, which the registration keeps.
+
+    Its storages must not be resized meanwhile, as FSDP does with those of unsharded parameters: register it sharded.
+    """
     storages: dict[int, torch.UntypedStorage] = {}
     for tensor in chain(model.parameters(), model.buffers()):
         for part in (tensor, tensor.grad):

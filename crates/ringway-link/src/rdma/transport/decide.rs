@@ -71,6 +71,7 @@ impl RdmaTransport {
 
     /// Sends a note.
     fn tell(&mut self, peer: Rank, stage: Stage, note: &Note) {
+        self.peers[peer].has_refused |= note.is_err();
         self.tell_bytes(peer, stage, &exchange::encode(note));
     }
 
@@ -123,11 +124,17 @@ impl RdmaTransport {
         match (stage, &self.peers[peer].route) {
             (Stage::Offer, Route::Asking) => match (fault, note) {
                 (None, Ok(Some(terms))) => self.connect(peer, &terms),
-                (fault, _) => self.settle_for_tcp(peer, fault),
+                (fault, note) => {
+                    self.refuse_late(peer, Stage::Connected, note.is_ok());
+                    self.settle_for_tcp(peer, fault);
+                }
             },
             (Stage::Connected, Route::Connecting) => match fault {
                 None => self.greet(now, peer),
-                fault => self.settle_for_tcp(peer, fault),
+                fault => {
+                    self.refuse_late(peer, Stage::Verdict, note.is_ok());
+                    self.settle_for_tcp(peer, fault);
+                }
             },
             (Stage::Verdict, Route::Proving { .. } | Route::Judging) => {
                 if note.is_err() {
@@ -147,6 +154,17 @@ impl RdmaTransport {
             }
             // Of a decision that is made.
             _ => {}
+        }
+    }
+
+    /// Says no at the next stage to a peer that goes on, as this side said yes before its own fault.
+    fn refuse_late(&mut self, peer: Rank, stage: Stage, peer_goes_on: bool) {
+        let state = &self.peers[peer];
+        if let Some(fault) = state.fault.clone()
+            && peer_goes_on
+            && !state.has_refused
+        {
+            self.tell(peer, stage, &Err(fault));
         }
     }
 
@@ -217,6 +235,9 @@ impl RdmaTransport {
 
     /// Both sides have heard each other.
     pub(super) fn settle_for_rdma(&mut self, peer: Rank) {
+        if self.is_lost(peer) {
+            return;
+        }
         self.peers[peer].route = Route::Rdma;
         self.open -= 1;
         tracing::info!(rank = peer, "messages go over RDMA");
@@ -263,6 +284,9 @@ impl RdmaTransport {
         for completion in &last {
             self.completed(completion);
         }
+        if self.is_lost(peer) {
+            return;
+        }
         self.close_link(peer);
         let arrived = self.peers[peer].link.as_ref().map(Link::arrived);
         let note = exchange::encode_broken(&detail, &arrived.unwrap_or_default());
@@ -282,9 +306,14 @@ impl RdmaTransport {
 
     /// Both sides have closed their link, and the peer has told what had come: what had not is sent again, over TCP.
     fn go_over(&mut self, peer: Rank, arrived: &[u16; MAX_CHANNELS]) {
+        if self.is_lost(peer) {
+            return;
+        }
         let link = self.peers[peer].link.as_mut();
         let Some(delivered) = link.and_then(|link| link.delivered(arrived)) else {
-            let detail = "it has got more over RDMA than was sent".into();
+            let detail =
+                "it has got more over RDMA than was sent, or less than its device acknowledged"
+                    .into();
             return self.lose(peer, LinkError::Protocol { peer, detail });
         };
         for key in delivered {
@@ -331,7 +360,9 @@ impl RdmaTransport {
     fn close_link(&mut self, peer: Rank) {
         if let Some(link) = &mut self.peers[peer].link {
             for pair in link.pairs() {
-                self.pairs[pair.0 as usize] = None;
+                let owner = &mut self.pairs[pair.0 as usize];
+                // The number may be another peer's by now, if the link was closed before.
+                owner.take_if(|&mut (owner, _)| owner == peer);
             }
             let device = self.device.as_mut().ok();
             link.close(device.map(|device| &mut **device as _), &mut self.pool);
@@ -340,6 +371,9 @@ impl RdmaTransport {
 
     /// RDMA does not lead there: what has waited goes over TCP.
     fn settle_for_tcp(&mut self, peer: Rank, fault: Option<String>) {
+        if self.is_lost(peer) {
+            return;
+        }
         self.peers[peer].route = Route::Tcp;
         self.open -= 1;
         let reason = fault.unwrap_or_default();
@@ -353,6 +387,11 @@ impl RdmaTransport {
             link.recycle(&mut self.pool);
         }
         self.give_to_tcp(peer);
+    }
+
+    /// Whether a peer has gone in the meantime: telling it anything may find that out.
+    fn is_lost(&self, peer: Rank) -> bool {
+        matches!(self.peers[peer].route, Route::Lost(_))
     }
 
     /// A peer is gone, or its queue pairs are.

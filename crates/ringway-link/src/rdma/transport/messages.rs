@@ -371,7 +371,7 @@ impl RdmaTransport {
         let state = &mut self.peers[peer];
         if !state.is_dirty && state.link.as_ref().is_some_and(Link::has_output) {
             state.is_dirty = true;
-            self.dirty.push(peer);
+            self.dirty.push_back(peer);
         }
     }
 

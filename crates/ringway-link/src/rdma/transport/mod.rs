@@ -46,6 +46,7 @@ mod settings;
 mod slab;
 
 use std::{
+    collections::VecDeque,
     io,
     os::fd::{AsFd as _, BorrowedFd},
     time::{Duration, Instant},
@@ -93,7 +94,7 @@ pub struct RdmaTransport {
     /// Peers whose queue pairs have failed.
     broken: Vec<Rank>,
     /// Peers with something to post.
-    dirty: Vec<Rank>,
+    dirty: VecDeque<Rank>,
     /// What has happened since the last poll.
     events: Vec<Event>,
     /// Kept to spare allocations.
@@ -133,7 +134,7 @@ impl RdmaTransport {
             epoll,
             open: 0,
             broken: Vec::new(),
-            dirty: Vec::new(),
+            dirty: VecDeque::new(),
             events: Vec::new(),
             completions: Vec::new(),
             started: Vec::new(),
@@ -237,7 +238,8 @@ impl RdmaTransport {
     /// Posts what waits.
     fn flush(&mut self) {
         for _ in 0..self.dirty.len() {
-            let Some(peer) = self.dirty.pop() else {
+            // From the front: one without credit goes back in, and must not keep the others from their turn.
+            let Some(peer) = self.dirty.pop_front() else {
                 return;
             };
             self.peers[peer].is_dirty = false;
@@ -406,8 +408,9 @@ impl Transport for RdmaTransport {
     }
 
     fn deregister(&mut self, memory: Memory) {
-        if let Ok(device) = &mut self.device {
-            self.pool.give_up(&mut **device, memory);
+        match &mut self.device {
+            Ok(device) if !memory.is_empty() => self.pool.give_up(&mut **device, memory),
+            _ => {}
         }
     }
 

@@ -99,6 +99,8 @@ pub(super) struct Peer {
     pub(super) fault: Option<String>,
     /// The peer has said that it hears this side.
     pub(super) accepted: bool,
+    /// This side has told it that RDMA can't be used.
+    pub(super) has_refused: bool,
     /// What is sent to it before the decision.
     pub(super) notes: Option<Staging>,
     /// Whether it is in the list of peers with something to post.
@@ -112,6 +114,7 @@ impl Peer {
             link: None,
             fault: None,
             accepted: false,
+            has_refused: false,
             notes: None,
             is_dirty: false,
         }
