@@ -10,6 +10,7 @@ pub mod host;
 pub mod intent;
 pub mod lint;
 mod report;
+mod variable;
 
 pub use finding::{Confidence, Evidence, Finding, Severity, Step, Unjudged};
 pub use report::Report;

@@ -182,6 +182,35 @@ fn the_hosts_script_changes_nothing_unless_told() {
 }
 
 #[test]
+fn the_hosts_rollback_goes_on_after_a_file_that_is_gone() {
+    let base = std::env::temp_dir().join(format!("ringway-gone-{}", std::process::id()));
+    let (state, there) = (base.join("state"), base.join("there"));
+    fs::create_dir_all(&state).unwrap();
+    fs::write(&there, "2\n").unwrap();
+    let kept =
+        |path: &str, value: &str| fs::write(state.join(path.replace('/', ",")), value).unwrap();
+    kept("/proc/irq/none/smp_affinity_list", "0-3\n");
+    kept(there.to_str().unwrap(), "1\n");
+    let text = render(&intent("plain"), Target::Host, Purpose::Rollback, None)
+        .unwrap()
+        .text;
+    let output = std::process::Command::new("bash")
+        .args(["-c", &text, "rollback", "--apply"])
+        .env("RINGWAY_STATE", &state)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains("# gone: /proc/irq/none/smp_affinity_list\n"),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(&there).unwrap(), "1\n");
+    assert!(!state.exists());
+    fs::remove_dir_all(&base).unwrap();
+}
+
+#[test]
 fn the_hosts_rollback_restores_what_was_kept() {
     let state = std::env::temp_dir().join(format!("ringway-kept-{}", std::process::id()));
     fs::create_dir_all(&state).unwrap();

@@ -795,3 +795,138 @@ fn what_cannot_be_judged_is_said() {
     assert_eq!(broken.findings[0].check, "file.syntax");
     assert_eq!(broken.findings[0].evidence[0].line, Some(2));
 }
+
+/// A host whose every packet of data is in a lossy priority of NVIDIA's preset.
+const LOSSY: &str = "\
+mlnx_qos -i eth1 --trust dscp
+mlnx_qos -i eth1 -f 0,0,0,0,1,0,0,0
+cma_roce_tos -d mlx5_0 -t 130
+";
+
+#[test]
+fn a_preset_holds_for_all_ports_where_none_is_named() {
+    for (name, preset) in [
+        ("nvue:leaf", "nv set qos roce\n"),
+        ("nvue:leaf", "nv set qos roce mode lossless\n"),
+        (
+            "nvue:leaf",
+            "- set:\n    qos:\n      roce:\n        enable: on\n",
+        ),
+        ("onyx:leaf", "roce lossless\n"),
+    ] {
+        expect(
+            &[(name, preset), ("host.sh", LOSSY)],
+            "path.data",
+            "DSCP 32, which has the lossy class",
+            &["cma_roce_tos"],
+        );
+        // The preset turns no watchdog on.
+        let all = findings(&[(name, preset), ("host.sh", HOST)]);
+        assert!(all.iter().all(|it| it.check == "watchdog.off"), "{all:#?}");
+    }
+}
+
+#[test]
+fn a_preset_that_is_off_makes_nothing_lossless() {
+    for preset in [
+        "nv set qos roce enable on\nnv set qos roce enable off\n",
+        "nv set qos roce\nnv set qos roce mode lossy\n",
+        "- set:\n    qos:\n      roce:\n        enable: off\n        mode: lossless\n",
+    ] {
+        let ports = "nv set interface swp1-4 link mtu 9216\n";
+        let text = if preset.starts_with('-') {
+            preset.to_owned()
+        } else {
+            format!("{preset}{ports}")
+        };
+        let all = findings(&[("nvue:leaf", &text), ("host.sh", LOSSY)]);
+        assert!(
+            !all.iter()
+                .any(|it| it.check == "path.data" || it.check == "command.unknown"),
+            "{preset}: {all:#?}"
+        );
+    }
+    let report = lint(&[Input {
+        kind: Kind::parse("onyx"),
+        ..Input::new("leaf", "roce lossy\n")
+    }]);
+    assert_eq!(report.checks, 0);
+    assert!(
+        report.unjudged[0]
+            .reason
+            .contains("no check had anything to judge"),
+        "{report:#?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_does_not_pass() {
+    for text in ["", "[]", "apiVersion: v1\nkind: Pod\n"] {
+        let report = lint(&[Input::new("file", text)]);
+        assert!(
+            report.unread() && report.exit_code() == 3,
+            "{text}: {report:#?}"
+        );
+    }
+    let intent = lint(&[Input::new(
+        "intent.yaml",
+        "name: x\nclasses:\n  data: {dspc: [26]}\n",
+    )]);
+    assert_eq!(intent.findings[0].check, "file.syntax", "{intent:#?}");
+    assert_eq!(intent.findings[0].evidence[0].line, Some(3));
+    assert_eq!(intent.exit_code(), 2);
+    let sonic = format!("\u{feff}{}", stock_sonic());
+    expect(
+        &[("leaf.json", &sonic), ("host.sh", HOST)],
+        "path.data",
+        "DSCP 26, which has the lossy class 1",
+        &["default_roce_tos"],
+    );
+}
+
+#[test]
+fn marks_of_hosts_and_applications_in_every_spelling() {
+    for arguments in ["-d mlx5_0 -p 1 -t 0", "-d mlx5_0 -t 0", "-p 1 -t 0", "-t 0"] {
+        let host = HOST.replace(
+            "echo 106 > /sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos",
+            &format!("cma_roce_tos {arguments}"),
+        );
+        expect(
+            &[("host.sh", &host)],
+            "path.host",
+            "DSCP 0",
+            &["cma_roce_tos"],
+        );
+    }
+    let host = HOST.replace("echo 48", "echo 192");
+    expect(
+        &[("host.sh", &host)],
+        "path.cnp",
+        "DSCP 192: a DSCP is 63 at most",
+        &["cnp_dscp"],
+    );
+    for value in ["0x6a", "0152", "106"] {
+        let job = format!("export NCCL_IB_TC={value}\n");
+        clean(&[("host.sh", HOST), ("job.env", &job)]);
+    }
+    expect(
+        &[("job.env", "export NCCL_IB_TC=0x1ff\n")],
+        "application.value",
+        "0x1ff",
+        &["NCCL_IB_TC"],
+    );
+}
+
+#[test]
+fn what_junos_is_told_to_leave_out_counts_for_nothing_and_its_braces_are_counted() {
+    let leaf = Input {
+        kind: Kind::parse("junos"),
+        ..Input::new(
+            "leaf",
+            "class-of-service {\n  interfaces {\n    et-0/0/1 { x y; }\n",
+        )
+    };
+    let report = lint(&[leaf]);
+    assert_eq!(report.findings[0].check, "file.syntax", "{report:#?}");
+    assert_eq!(report.findings[0].evidence[0].line, Some(2));
+}

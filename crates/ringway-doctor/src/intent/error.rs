@@ -31,6 +31,14 @@ pub enum IntentError {
 }
 
 impl IntentError {
+    /// The line, from 1; 0 if it is not known.
+    pub fn line(&self) -> u32 {
+        match self {
+            Self::Contradiction { line, .. } => *line,
+            Self::Syntax { line, .. } => u32::try_from(*line).unwrap_or(u32::MAX),
+        }
+    }
+
     pub(super) fn syntax(path: &Path, error: &serde_saphyr::Error) -> Self {
         Self::Syntax {
             path: path.to_owned(),

@@ -1,7 +1,7 @@
 //! Contradictions between configurations: of switches, hosts and applications, along the way of a packet.
 //!
-//! Files of every system become statements ([`statement`]), a table of commands for each system ([`grammar`], [`read`])
-//! makes of them one model ([`model`]), and [`rules`] judge that.
+//! Files of every system become statements (`statement`), a table of commands for each system (`grammar`, `read`) makes of
+//! them one model (`model`), and `rules` judge that.
 #![allow(
     clippy::or_fun_call,
     reason = "At::new only puts two values side by side"
@@ -20,7 +20,11 @@ use std::{collections::BTreeMap, path::Path, rc::Rc, sync::Arc};
 
 pub use detect::{Kind, detect};
 
-use crate::{config::Target, intent::Intent, report::Report};
+use crate::{
+    config::Target,
+    intent::Intent,
+    report::{Report, UNREAD},
+};
 use model::{Fabric, Host, Switch};
 use notes::Notes;
 use read::host::TreeFile;
@@ -41,18 +45,21 @@ pub struct Input {
 }
 
 impl Input {
-    /// A file by itself.
+    /// A file by itself. A byte order mark in front, as some editors write it, is no part of the text.
     pub fn new(name: impl Into<String>, text: impl Into<Arc<str>>) -> Self {
+        let text = text.into();
         Self {
             name: name.into(),
-            text: text.into(),
+            text: text
+                .strip_prefix('\u{feff}')
+                .map_or(text.clone(), Arc::from),
             kind: None,
             tree: None,
         }
     }
 }
 
-/// Looks at all files together.
+/// Looks at all files together. A file that is of no known kind stays [unread](Report::unread).
 pub fn lint(inputs: &[Input]) -> Report {
     let (mut sources, mut notes, mut fabric) =
         (Sources::default(), Notes::default(), Fabric::default());
@@ -74,6 +81,7 @@ pub fn lint(inputs: &[Input]) -> Report {
         }
     }
     rules::judge(&fabric, &sources, &mut notes);
+    notes.nothing_judged();
     notes.report(&sources)
 }
 
@@ -88,10 +96,17 @@ fn one(input: &Input, place: Place, fabric: &mut Fabric, notes: &mut Notes) {
         Some(Kind::Application) => fabric.markings.extend(read::application::read(text, place, notes)),
         Some(Kind::Intent) => match Intent::parse(text, Path::new(&input.name)) {
             Ok(intent) => fabric.intents.push((place, Rc::new(intent))),
-            Err(error) => notes.cannot("file", input.name.clone(), error.to_string()),
+            Err(error) => notes.error(
+                "file.syntax",
+                input.name.clone(),
+                error.to_string(),
+                "nothing can be compared with an intent that cannot be read",
+                [place.line(error.line().max(1))],
+                "correct the intent: ringway fabric check says the same",
+            ),
         },
         None => notes.cannot(
-            "file",
+            UNREAD,
             input.name.clone(),
             "it is of no kind that is known; say which: nxos:FILE, sonic:, eos:, nvue:, onyx:, os10:, junos:, host:, \
              env: or intent:FILE",
@@ -101,7 +116,7 @@ fn one(input: &Input, place: Place, fabric: &mut Fabric, notes: &mut Notes) {
 
 /// The switch that a configuration is of; none if it is no such text.
 fn switch(text: &str, system: Target, place: Place, notes: &mut Notes) -> Option<Switch> {
-    let tree = |notes: &mut Notes| match statement::tree(text) {
+    let parsed = |parsed: Result<Vec<Statement>, (u32, String)>, notes: &mut Notes| match parsed {
         Ok(statements) => Some(statements),
         Err((line, error)) => {
             notes.error(
@@ -115,10 +130,11 @@ fn switch(text: &str, system: Target, place: Place, notes: &mut Notes) -> Option
             None
         }
     };
+    let tree = |notes: &mut Notes| parsed(statement::tree(text), notes);
     Some(match system {
         Target::Sonic => read::sonic::read(&tree(notes)?, place, notes),
         Target::Nvue => read::nvue::read(nvue(text, notes, tree)?, place, notes),
-        Target::Junos => read::junos::read(&statement::junos(text), place, notes),
+        Target::Junos => read::junos::read(&parsed(statement::junos(text), notes)?, place, notes),
         Target::Onyx => read::onyx::read(&statement::lines(text, &['#', '!']), place, notes),
         Target::Os10 => read::os10::read(&statement::lines(text, &['!', '#']), place, notes),
         Target::Eos => read::eos::read(&statement::lines(text, &['!', '#']), place, notes),

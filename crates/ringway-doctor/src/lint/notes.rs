@@ -8,7 +8,7 @@ use std::{
 use super::source::{At, Place, Sources};
 use crate::{
     finding::{Confidence, Evidence, Finding, Severity, Step, Unjudged},
-    report::Report,
+    report::{Report, UNREAD},
 };
 
 /// A finding on its way: places in place of evidence.
@@ -89,6 +89,19 @@ impl Notes {
         reason: impl Into<String>,
     ) {
         self.unjudged.push((check, subject.into(), reason.into()));
+    }
+
+    /// Says so if all files were read, and no check had anything to judge.
+    pub(super) fn nothing_judged(&mut self) {
+        let unread = self.unjudged.iter().any(|(check, ..)| *check == UNREAD);
+        if self.judged.is_empty() && self.notes.is_empty() && !unread {
+            self.cannot(
+                "lint",
+                "all files",
+                "no check had anything to judge: expected ports of switches, NICs or settings of applications; give \
+                 whole configurations, and those of both sides",
+            );
+        }
     }
 
     /// Code points whose class is said more than once.

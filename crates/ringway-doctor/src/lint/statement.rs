@@ -56,23 +56,33 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Junos's braces as its `set` statements; `set` itself is left out, and so is it from lines that have it.
-pub(super) fn junos(text: &str) -> Vec<Statement> {
+/// Junos's braces as its `set` statements; `set` itself is left out, and so is it from lines that have it. What is
+/// deactivated, or marked `inactive:`, is left out as well. Errors have the line.
+pub(super) fn junos(text: &str) -> Result<Vec<Statement>, (u32, String)> {
     if !text.contains('{') {
         let mut statements = lines(text, &['#', '!']);
+        let mut inactive: Vec<Vec<String>> = Vec::new();
+        for statement in &statements {
+            match statement.words.split_first() {
+                Some((verb, path)) if verb == "deactivate" => inactive.push(path.to_vec()),
+                Some((verb, path)) if verb == "activate" => inactive.retain(|it| it != path),
+                _ => {}
+            }
+        }
         statements.retain_mut(|statement| {
             let set = statement.words.first().is_some_and(|word| word == "set");
             if set {
                 statement.words.remove(0);
             }
-            set && !statement.words.is_empty()
+            let active = !inactive.iter().any(|it| statement.words.starts_with(it));
+            set && active && !statement.words.is_empty()
         });
         for statement in &mut statements {
             statement.indent = 0;
         }
-        return statements;
+        return Ok(statements);
     }
-    let (mut path, mut open): (Vec<String>, Vec<usize>) = (Vec::new(), Vec::new());
+    let (mut path, mut open): (Vec<String>, Vec<(usize, u32)>) = (Vec::new(), Vec::new());
     let (mut current, mut list): (Vec<String>, Option<Vec<String>>) = (Vec::new(), None);
     let mut statements = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -88,17 +98,21 @@ pub(super) fn junos(text: &str) -> Vec<Statement> {
         for word in words(&spaced) {
             match word.as_str() {
                 "{" => {
-                    open.push(path.len());
+                    open.push((path.len(), number(index + 1)));
                     path.append(&mut current);
                 }
-                "}" => path.truncate(open.pop().unwrap_or(0)),
+                "}" => match open.pop() {
+                    Some((length, _)) => path.truncate(length),
+                    None => return Err((number(index + 1), "`}` closes nothing".to_owned())),
+                },
                 "[" => list = Some(Vec::new()),
                 "]" => {}
                 ";" => {
                     let mut emit = |last: Option<String>| {
                         let whole = path.iter().chain(&current).cloned().chain(last);
                         let words: Vec<_> = whole.collect();
-                        if !words.is_empty() {
+                        let active = !words.iter().any(|word| word == "inactive:");
+                        if active && !words.is_empty() {
                             statements.push(Statement {
                                 words,
                                 line: number(index + 1),
@@ -123,7 +137,10 @@ pub(super) fn junos(text: &str) -> Vec<Statement> {
             break;
         }
     }
-    statements
+    match open.last() {
+        Some((_, line)) => Err((*line, "`{` is never closed".to_owned())),
+        None => Ok(statements),
+    }
 }
 
 /// A tree of YAML or JSON, one statement for each leaf: its path and its value. Errors have the line.
@@ -261,8 +278,19 @@ mod tests {
             "3: class-of-service shared",
             "4: x 1",
         ];
-        assert_eq!(shown(&junos(text)), expected);
-        assert_eq!(shown(&junos("set a b\ndelete c\n# set d\n")), ["1: a b"]);
+        assert_eq!(shown(&junos(text).unwrap()), expected);
+        let text = "set a b\ndelete c\n# set d\n";
+        assert_eq!(shown(&junos(text).unwrap()), ["1: a b"]);
+    }
+
+    #[test]
+    fn what_is_inactive_in_junos_is_left_out() {
+        let text = "a {\n  inactive: b { c; }\n  inactive: d 1;\n  e;\n}\n";
+        assert_eq!(shown(&junos(text).unwrap()), ["4: a e"]);
+        let text = "set a b c\nset a bc\nset d\ndeactivate a b\ndeactivate d\nactivate d\n";
+        assert_eq!(shown(&junos(text).unwrap()), ["2: a bc", "3: d"]);
+        assert_eq!(junos("a {\n b {\n c; }\n").unwrap_err().0, 1);
+        assert_eq!(junos("a { b; }\n}\n").unwrap_err().0, 2);
     }
 
     #[test]

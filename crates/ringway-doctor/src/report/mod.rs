@@ -7,6 +7,9 @@ use serde::Serialize;
 
 use crate::finding::{Finding, Severity, Unjudged};
 
+/// The check of what was given and could not be read.
+pub(crate) const UNREAD: &str = "file";
+
 /// What all checks of a run said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
@@ -24,9 +27,15 @@ impl Report {
         self.findings.iter().map(|finding| finding.severity).max()
     }
 
-    /// The exit code of a command: 0 without warnings, 1 with warnings, 2 with errors.
+    /// Whether something that was given could not be read, so that it was not looked at.
+    pub fn unread(&self) -> bool {
+        self.unjudged.iter().any(|it| it.check == UNREAD)
+    }
+
+    /// The exit code of a command: 0 without warnings, 1 with warnings, 2 with errors, 3 if something was not read.
     pub fn exit_code(&self) -> u8 {
         match self.worst() {
+            _ if self.unread() => 3,
             None | Some(Severity::Note) => 0,
             Some(Severity::Warning) => 1,
             Some(Severity::Error) => 2,

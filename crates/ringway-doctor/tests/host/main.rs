@@ -181,3 +181,35 @@ fn one_group_alone_says_only_its_own() {
     let error = "pci".parse::<host::Group>().unwrap_err();
     assert!(error.contains("pcie, cpu"), "{error}");
 }
+
+/// All steps of a finding of the fault of that name, and then those that undo them.
+fn steps(name: &str, check: &str) -> String {
+    let fault = faults().into_iter().find(|it| it.name == name).unwrap();
+    let report = diagnose(&fault.tree());
+    let mut findings = report.findings.iter();
+    let finding = findings.find(|it| it.check == check).unwrap();
+    format!("{:?} undone by {:?}", finding.remedy, finding.rollback)
+}
+
+#[test]
+fn remedies_set_what_is_wrong_and_what_undoes_them_sets_all_of_it_back() {
+    // Link Control is at 0x10 of the capability, and setpci's offsets are hexadecimal (PCIe base specification, 7.5.3.7).
+    let aspm = steps("H28: the BIOS lets the card's link sleep", "pcie.aspm");
+    assert!(aspm.contains("CAP_EXP+10.w=0000:0003"), "{aspm}");
+    assert!(aspm.contains("CAP_EXP+10.w=0002:0003"), "{aspm}");
+    let pause = steps("H21: pause of the whole link, one way", "qos.pause");
+    let (_, undo) = pause.split_once("undone by").unwrap();
+    assert!(undo.contains("eth2 autoneg off rx off tx on"), "{pause}");
+    let cnp = steps(
+        "C2: the operator leaves data unmarked and CNPs in priority 0",
+        "qos.cnp",
+    );
+    assert!(cnp.contains("CNP_DSCP_P1=48"), "{cnp}");
+    let unit = steps(
+        "H23, C32: nothing sets PFC again after a restart",
+        "qos.persistence",
+    );
+    for command in ["--trust dscp", "--pfc 0,0,0,1,0,0,0,0", "--for host-unit"] {
+        assert!(unit.contains(command), "{command}: {unit}");
+    }
+}

@@ -218,6 +218,8 @@ pub(super) struct Cnp {
     pub(super) dscp: u8,
     pub(super) source: String,
     pub(super) value: String,
+    /// The firmware's setting that says it; none if it is the driver's file.
+    setting: Option<String>,
 }
 
 /// What the card marks CNPs with: the driver's file, else the firmware's setting.
@@ -228,6 +230,7 @@ pub(super) fn cnp(host: &Host<'_>, interface: &str) -> Option<Cnp> {
             dscp: u8::try_from(dscp).ok()?,
             source: path,
             value: dscp.to_string(),
+            setting: None,
         });
     }
     let interfaces = host.interfaces();
@@ -240,6 +243,7 @@ pub(super) fn cnp(host: &Host<'_>, interface: &str) -> Option<Cnp> {
         dscp,
         source: command.join(" "),
         value: format!("{name} {dscp}"),
+        setting: Some(name),
     })
 }
 
@@ -277,11 +281,11 @@ fn cnp_class(host: &Host<'_>, said: &mut Said) -> bool {
                 format!("DSCP {} to priority {priority}", cnp.dscp),
             );
         let file = format!("/sys/class/net/{interface}/ecn/roce_np/cnp_dscp");
-        let finding = match (&device.address, cnp.source.starts_with("sys/")) {
-            (Some(address), false) => {
+        let finding = match (&device.address, &cnp.setting) {
+            (Some(address), Some(setting)) => {
                 let set = |dscp: u8| {
                     format!(
-                        "mlxconfig -y -d {address} set CNP_DSCP_P1={dscp} && mlxfwreset -y -d {address} reset"
+                        "mlxconfig -y -d {address} set {setting}={dscp} && mlxfwreset -y -d {address} reset"
                     )
                 };
                 finding.run(set(48)).undo(set(cnp.dscp))

@@ -3,7 +3,8 @@
 use crate::host::{
     Host,
     check::{Check, Group, Said},
-    parse::{Owner, mlxconfig},
+    facts::Quality,
+    parse::{Owner, Trust, mlxconfig},
 };
 
 pub(super) const CHECKS: &[Check] = &[
@@ -169,16 +170,13 @@ fn persistence(host: &Host<'_>, said: &mut Said) -> bool {
     let unit = "/etc/systemd/system/roce-qos.service";
     let commands: Vec<String> = set
         .iter()
-        .map(|(_, quality)| {
-            format!(
-                "ExecStart={}\\n",
-                quality.set_pfc(quality.qos.pfc.unwrap_or_default())
-            )
-        })
+        .flat_map(|(_, quality)| restored(quality))
+        .map(|command| format!("ExecStart={command}\\n"))
         .collect();
-    said.warn(*interface, "nothing sets PFC again after a restart")
+    said.warn(*interface, "nothing sets trust and PFC again after a restart")
         .saw(quality.source("pfc"), format!("PFC on {:?}", quality.qos.lossless()))
         .saw("etc/systemd/system", "no unit or hook names mlnx_qos, dcb or lldptool")
+        .act("with classes, shares, buffers and marks as well: ringway fabric config INTENT.yaml --for host, and --for host-unit; or trust, code points and PFC alone:")
         .run(format!(
             "printf '[Unit]\\nAfter=network-online.target\\nWants=network-online.target\\n[Service]\\nType=oneshot\\nRemainAfterExit=yes\\n{}[Install]\\nWantedBy=multi-user.target\\n' > {unit} && systemctl daemon-reload && systemctl enable roce-qos",
             commands.concat()
@@ -186,6 +184,23 @@ fn persistence(host: &Host<'_>, said: &mut Said) -> bool {
         .undo(format!("systemctl disable roce-qos && rm {unit} && systemctl daemon-reload"))
         .likely();
     true
+}
+
+/// The commands that set what makes a priority lossless: whom to trust, which DSCPs are of it, and PFC.
+fn restored(quality: &Quality) -> Vec<String> {
+    let qos = &quality.qos;
+    // mlnx_qos shows all 64, and what the driver does by itself needs no command; dcb shows what was set.
+    let moved = qos
+        .dscp
+        .iter()
+        .filter(|(dscp, priority)| !quality.mlnx || **dscp >> 3 != **priority);
+    let points = moved.map(|(dscp, priority)| quality.map_dscp(*dscp, *priority));
+    // The kernel's mlx5 refuses `dcb apptrust`, and trusts the DSCP by its entries: a `-` lets the unit go on.
+    let lenient = if quality.mlnx { "" } else { "-" };
+    let trust =
+        (qos.trust == Some(Trust::Dscp)).then(|| format!("{lenient}{}", quality.set_trust(true)));
+    let pfc = qos.pfc.map(|pfc| quality.set_pfc(pfc));
+    trust.into_iter().chain(points).chain(pfc).collect()
 }
 
 /// What is wrong with a line that calls mlnx_qos, and what was meant.

@@ -309,9 +309,9 @@ fn aspm(host: &Host<'_>, said: &mut Said) -> bool {
                     format!("{}/config", pci_dir(address)),
                     format!("Link Control {link:#06x}"),
                 )
-                .run(format!("setpci -s {address} CAP_EXP+16.w=0000:0003"))
+                .run(format!("setpci -s {address} CAP_EXP+10.w=0000:0003"))
                 .undo(format!(
-                    "setpci -s {address} CAP_EXP+16.w={:04x}:0003",
+                    "setpci -s {address} CAP_EXP+10.w={:04x}:0003",
                     link & 3
                 ));
         }

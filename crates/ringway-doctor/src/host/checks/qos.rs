@@ -279,13 +279,14 @@ fn buffers(host: &Host<'_>, said: &mut Said) -> bool {
 fn ecn(host: &Host<'_>, said: &mut Said) -> bool {
     let mut any = false;
     for (interface, quality) in host.quality() {
+        let mut told = false;
         for priority in quality.qos.lossless() {
             for (side, role) in [("roce_rp", "sender"), ("roce_np", "receiver")] {
                 let path = format!("sys/class/net/{interface}/ecn/{side}/enable/{priority}");
                 let Some(value) = host.root.number(&path) else {
                     continue;
                 };
-                any = true;
+                told = true;
                 if value == 0 {
                     said.warn(
                         interface,
@@ -297,7 +298,8 @@ fn ecn(host: &Host<'_>, said: &mut Said) -> bool {
                 }
             }
         }
-        if !any && !host.surroundings.container {
+        any |= told;
+        if !told && !quality.qos.lossless().is_empty() && !host.surroundings.container {
             let address = host
                 .interfaces()
                 .into_iter()
@@ -321,6 +323,11 @@ fn pause(host: &Host<'_>, said: &mut Said) -> bool {
         if device.software || device.virtual_function {
             continue;
         }
+        // Without PFC a pause of the whole link is a way to be lossless.
+        let mut quality = host.quality().filter(|(name, _)| *name == interface);
+        if quality.any(|(_, quality)| quality.qos.pfc == Some([false; 8])) {
+            continue;
+        }
         let command = ["ethtool", "-a", interface.as_str()];
         let output = match host.root.output(&command) {
             Ok(output) => output,
@@ -330,7 +337,7 @@ fn pause(host: &Host<'_>, said: &mut Said) -> bool {
                 continue;
             }
         };
-        let Some((rx, tx)) = parse::pause(&output) else {
+        let Some(parse::Pause { autoneg, rx, tx }) = parse::pause(&output) else {
             continue;
         };
         any = true;
@@ -343,7 +350,8 @@ fn pause(host: &Host<'_>, said: &mut Said) -> bool {
                 )
                 .run(format!("ethtool -A {interface} autoneg off rx off tx off"))
                 .undo(format!(
-                    "ethtool -A {interface} rx {} tx {}",
+                    "ethtool -A {interface}{} rx {} tx {}",
+                    autoneg.map_or_else(String::new, |on| format!(" autoneg {}", word(on))),
                     word(rx),
                     word(tx)
                 ));

@@ -1,6 +1,7 @@
 //! Which type of service the packets of RDMA carry: DSCP and ECN in one byte.
 
 use super::{Device, Host};
+use crate::variable;
 
 /// A type of service that something sets.
 pub(in crate::host) struct Mark {
@@ -23,7 +24,7 @@ impl Host<'_> {
     pub(in crate::host) fn variable_mark(&self, name: &str) -> Option<Mark> {
         let value = self.environment.get(name)?;
         Some(Mark {
-            tos: value.parse().ok()?,
+            tos: variable::number(name, value)?.try_into().ok()?,
             source: format!("environment variable {name}"),
             value: value.clone(),
         })

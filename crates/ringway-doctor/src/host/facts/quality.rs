@@ -9,7 +9,7 @@ const TABLES: [&str; 6] = ["pfc", "ets", "app", "buffer", "dcbx", "apptrust"];
 pub(in crate::host) struct Quality {
     pub(in crate::host) qos: Qos,
     /// NVIDIA's tool, which is also the one to set it with; otherwise iproute2's.
-    mlnx: bool,
+    pub(in crate::host) mlnx: bool,
     interface: String,
 }
 

@@ -2,8 +2,19 @@
 
 use std::collections::BTreeMap;
 
-/// Whether the interface heeds and sends pause frames of the whole link (IEEE 802.3x), from `ethtool -a`.
-pub fn pause(output: &str) -> Option<(bool, bool)> {
+/// Pause frames of the whole link (IEEE 802.3x).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// Whether both ends agree about them; not all drivers tell.
+    pub autoneg: Option<bool>,
+    /// Whether they are heeded.
+    pub rx: bool,
+    /// Whether they are sent.
+    pub tx: bool,
+}
+
+/// From `ethtool -a`.
+pub fn pause(output: &str) -> Option<Pause> {
     let state = |name: &str| {
         let value = output
             .lines()
@@ -14,7 +25,11 @@ pub fn pause(output: &str) -> Option<(bool, bool)> {
             _ => None,
         }
     };
-    Some((state("RX:")?, state("TX:")?))
+    Some(Pause {
+        autoneg: state("Autonegotiate:"),
+        rx: state("RX:")?,
+        tx: state("TX:")?,
+    })
 }
 
 /// Counters by name, from `ethtool -S`.
@@ -35,7 +50,14 @@ mod tests {
     #[test]
     fn pause_and_statistics() {
         let output = "Pause parameters for eth0:\nAutonegotiate:\toff\nRX:\t\ton\nTX:\t\toff\n\n";
-        assert_eq!(pause(output), Some((true, false)));
+        assert_eq!(
+            pause(output),
+            Some(Pause {
+                autoneg: Some(false),
+                rx: true,
+                tx: false
+            })
+        );
         assert_eq!(pause("Pause parameters for eth0:\n"), None);
         let output = "NIC statistics:\n     rx_prio3_pause: 17\n     rx_queue: x\n";
         let expected = BTreeMap::from([("rx_prio3_pause".to_owned(), 17)]);

@@ -15,7 +15,7 @@ mod version;
 
 pub use config_space::{Acs, PciExpress, serial_number};
 pub use cpus::CpuSet;
-pub use ethtool::{pause, statistics};
+pub use ethtool::{Pause, pause, statistics};
 pub use firewall::drops_roce;
 pub use gid::{Gid, GidKind};
 pub use interrupts::{Interrupt, interrupts};

@@ -5,6 +5,7 @@ use super::super::{
     notes::Notes,
     source::{At, Place},
 };
+use crate::variable;
 
 /// The ToS byte of Ringway's data: DSCP 26 and ECT(0).
 const RINGWAY: u32 = 106;
@@ -64,7 +65,7 @@ pub(in super::super) fn read(text: &str, file: Place, notes: &mut Notes) -> Vec<
         if value == "auto" {
             continue;
         }
-        match value.parse().ok().filter(|tos| *tos < 256) {
+        match variable::number(known, value).filter(|tos| *tos < 256) {
             Some(tos) => markings.push(Marking {
                 name: (*known).to_owned(),
                 tos: At::new(tos, place),

@@ -164,6 +164,16 @@ static RULES: &[Rule<Raw>] = &[
             raw.nic(c.word(0), c.place).tos = c.number(2);
         },
     ),
+    command("", "cma_roce_tos -d <device> -t <0-255>", |raw, c| {
+        raw.nic(c.word(0), c.place).tos = c.number(1);
+    }),
+    // Without a device it is the tool's own default.
+    command("", "cma_roce_tos -p <port> -t <0-255>", |raw, c| {
+        raw.nic("mlx5_0", c.place).tos = c.number(1);
+    }),
+    command("", "cma_roce_tos -t <0-255>", |raw, c| {
+        raw.nic("mlx5_0", c.place).tos = c.number(0);
+    }),
     command("", "mlxconfig <rest>", |raw, c| {
         let nic = raw.nic("mlxconfig", c.place);
         for (key, value) in c.rest().iter().filter_map(|word| word.split_once('=')) {

@@ -13,7 +13,10 @@ use crate::config::Target;
 
 #[derive(Debug)]
 struct Raw {
+    /// The preset `qos roce`: where it is named, and whether it is on and lossless.
     roce: Option<Place>,
+    enabled: bool,
+    lossy: bool,
     trust: Option<At<Trust>>,
     /// Code points to switch priorities, and switch priorities to traffic classes.
     priorities: DscpMap,
@@ -86,24 +89,34 @@ fn interfaces(text: &str) -> Vec<String> {
 }
 
 fn on(c: &Captured<'_>, index: usize) -> At<bool> {
-    c.at(matches!(c.word(index), "enable" | "enabled" | "on"))
+    c.at(matches!(
+        c.word(index),
+        "enable" | "enabled" | "on" | "true"
+    ))
 }
 
 static RULES: &[Rule<Raw>] = &[
     command("", "qos roce", |raw, c| raw.roce = Some(c.place)),
-    command("", "qos roce enable|state on|enabled", |raw, c| {
-        raw.roce = Some(c.place)
+    // In YAML `on` and `off` are booleans.
+    command("", "qos roce enable|state on|enabled|true", |raw, c| {
+        raw.roce = Some(c.place);
+        raw.enabled = true;
     }),
-    command("", "qos roce enable|state off|disabled", nothing),
+    command("", "qos roce enable|state off|disabled|false", |raw, _| {
+        raw.enabled = false;
+    }),
     command(
         "",
         "qos roce mode lossless|lossless-single-ipool",
-        |raw, c| raw.roce = Some(c.place),
+        |raw, c| {
+            raw.roce = Some(c.place);
+            raw.lossy = false;
+        },
     ),
     command(
         "",
         "qos roce mode lossy|lossy-multi-tc|dci-1|dci-custom",
-        nothing,
+        |raw, _| raw.lossy = true,
     ),
     command("", "qos roce cable-length <0-100000>", nothing),
     command(
@@ -265,6 +278,8 @@ pub(in super::super) fn read(
     });
     let mut raw = Raw {
         roce: None,
+        enabled: true,
+        lossy: false,
         trust: None,
         priorities: no_map(),
         twice: Vec::new(),
@@ -278,7 +293,7 @@ pub(in super::super) fn read(
     };
     GRAMMAR.read(&statements, file, &mut raw, notes);
     notes.twice(&raw.twice);
-    if let Some(place) = raw.roce {
+    if let (Some(place), true, false) = (raw.roce, raw.enabled, raw.lossy) {
         by_roce(&mut raw, place);
     }
     finish(raw, file)
@@ -286,6 +301,16 @@ pub(in super::super) fn read(
 
 /// What `qos roce mode lossless` sets, where nothing else is said.
 fn by_roce(raw: &mut Raw, place: Place) {
+    // It holds for all ports; where none is named, for those that the switch has.
+    if !raw.ports.keys().any(|name| name.starts_with("swp")) {
+        let all = Interface {
+            place,
+            mtu: None,
+            watchdog: None,
+            pause: None,
+        };
+        raw.ports.insert("swp*".to_owned(), all);
+    }
     raw.trust.get_or_insert(At::new(Trust::Dscp, place));
     raw.lossless.entry(3).or_insert(place);
     for priority in 0..8 {

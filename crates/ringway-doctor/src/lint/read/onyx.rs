@@ -32,6 +32,20 @@ struct Interface {
     pause: Option<At<bool>>,
 }
 
+impl Interface {
+    const fn new(place: Place) -> Self {
+        Self {
+            place,
+            mtu: None,
+            trust: None,
+            pfc: None,
+            queues: BTreeMap::new(),
+            watchdog: None,
+            pause: None,
+        }
+    }
+}
+
 impl Raw {
     fn each(&mut self, mut say: impl FnMut(&mut Interface)) {
         for name in &self.open {
@@ -46,7 +60,8 @@ const INTERFACE: &str = "interface ethernet";
 
 static RULES: &[Rule<Raw>] = &[
     command("", "roce [lossless]", |raw, c| raw.roce = Some(c.place)),
-    command("", "roce semi-lossless|lossy", nothing),
+    command("", "roce semi-lossless|lossy", |raw, _| raw.roce = None),
+    command("", "no roce", |raw, _| raw.roce = None),
     command("", "dcb priority-flow-control enable [force]", |raw, c| {
         raw.pfc = Some(c.at(true))
     }),
@@ -65,15 +80,9 @@ static RULES: &[Rule<Raw>] = &[
     opening("", "interface ethernet <ports>", INTERFACE, |raw, c| {
         raw.open = ports(c.word(0));
         for name in raw.open.clone() {
-            raw.interfaces.entry(name).or_insert(Interface {
-                place: c.place,
-                mtu: None,
-                trust: None,
-                pfc: None,
-                queues: BTreeMap::new(),
-                watchdog: None,
-                pause: None,
-            });
+            raw.interfaces
+                .entry(name)
+                .or_insert_with(|| Interface::new(c.place));
         }
     }),
     command(INTERFACE, "qos trust L2|L3|both|port", |raw, c| {
@@ -229,6 +238,11 @@ pub(in super::super) fn read(statements: &[Statement], file: Place, notes: &mut 
 
 /// What `roce lossless` sets, where nothing else is said.
 fn by_roce(raw: &mut Raw, place: Place) {
+    // It holds for all ports; where none is named, for those that the switch has.
+    if raw.interfaces.is_empty() {
+        raw.interfaces
+            .insert("1/*".to_owned(), Interface::new(place));
+    }
     raw.pfc.get_or_insert(At::new(true, place));
     raw.lossless.entry(3).or_insert(At::new(3, place));
     for port in raw.interfaces.values_mut() {

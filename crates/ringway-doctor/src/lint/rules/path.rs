@@ -43,6 +43,16 @@ pub(super) fn judge(fabric: &Fabric, sources: &Sources, notes: &mut Notes) {
             for sent in &notifications {
                 notification_at_host(sent, nic, &subject, notes);
             }
+            if let Some(dscp) = nic.cnp_dscp.filter(|dscp| dscp.value > 63) {
+                notes.error(
+                    "path.cnp",
+                    &subject,
+                    format!("notifications have DSCP {}: a DSCP is 63 at most", dscp.value),
+                    "the driver refuses it, or takes six of its bits: a type of service is four times the DSCP",
+                    [dscp.place],
+                    "write the DSCP of class cnp: 48 by default",
+                );
+            }
             alone(nic, &subject, notes);
             for switch in &fabric.switches {
                 between(
