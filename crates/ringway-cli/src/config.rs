@@ -4,6 +4,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use ringway::settings::Settings;
 
+use crate::output;
+
 /// Show the settings, and where each comes from.
 #[derive(Debug, Args)]
 pub(crate) struct Config {
@@ -37,8 +39,7 @@ impl Config {
                     })
                 })
                 .collect();
-            println!("{}", serde_json::to_string_pretty(&rows)?);
-            return Ok(());
+            return output::print_json(&rows);
         }
         let rows: Vec<_> = settings
             .rows()
@@ -47,10 +48,10 @@ impl Config {
         let width =
             |of: fn(&(&str, String, String)) -> usize| rows.iter().map(of).max().unwrap_or(0);
         let (name, value) = (width(|row| row.0.len()), width(|row| row.1.len()));
-        println!("{:name$}  {:value$}  from", "setting", "value");
+        let mut text = format!("{:name$}  {:value$}  from\n", "setting", "value");
         for (setting, chosen, source) in rows {
-            println!("{setting:name$}  {chosen:value$}  {source}");
+            text += &format!("{setting:name$}  {chosen:value$}  {source}\n");
         }
-        Ok(())
+        output::print(&text)
     }
 }

@@ -11,7 +11,7 @@ use ringway_sim::{Simulation, World, expected_load};
 use crate::{
     fabric::{self, Order},
     machine::choose_on,
-    size,
+    output, size,
     table::{Side, table},
 };
 
@@ -93,14 +93,11 @@ impl Explain {
         candidates.sort_by_key(|c| (c.total(), c.algorithm));
         if self.json {
             let json = self.as_json(&fabric, collective, hosts, &candidates);
-            println!("{}", serde_json::to_string_pretty(&json)?);
+            output::print_json(&json)
         } else {
-            print!(
-                "{}",
-                self.as_text(&fabric, collective, (hosts, per_host), &candidates)
-            );
+            let shape = (hosts, per_host);
+            output::print(&self.as_text(&fabric, collective, shape, &candidates))
         }
-        Ok(())
     }
 
     fn candidates(

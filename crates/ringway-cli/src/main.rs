@@ -1,5 +1,7 @@
 //! The `ringway` command: start ranks, measure collectives and RDMA, look at schedules, fabrics and settings.
 #![forbid(unsafe_code)]
+// Results go through `output::print`, which does not panic where nobody reads them.
+#![warn(clippy::print_stdout)]
 
 mod bench;
 mod config;
@@ -19,13 +21,19 @@ mod size;
 mod svg;
 mod table;
 
-use std::{io::Write as _, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 /// Collective communication for distributed training: run, measure, and look inside.
 #[derive(Debug, Parser)]
-#[command(name = "ringway", version, max_term_width = 110)]
+#[command(
+    name = "ringway",
+    version,
+    max_term_width = 110,
+    after_help = "Exit code: 0, or 1 after an error, unless a command's own help says more; 141 if the reader of the standard \
+                  output has gone, as in `ringway plan list | head -1`."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -69,9 +77,5 @@ fn main() -> ExitCode {
         Command::Run(run) => run.execute(),
         Command::Sim(sim) => sim.execute().map(|()| ExitCode::SUCCESS),
     };
-    result.unwrap_or_else(|error| {
-        // One write: ranks that share a terminal would mix their words otherwise.
-        let _ = std::io::stderr().write_all(format!("ringway: {error:#}\n").as_bytes());
-        ExitCode::FAILURE
-    })
+    result.unwrap_or_else(|error| output::fail(&error, 1))
 }

@@ -1,12 +1,55 @@
-//! The files that a measurement leaves: opened before anything is measured, written when all is.
+//! Where results go: the standard output; and the files that a measurement leaves, opened before anything is measured,
+//! written when all is.
 
 use std::{
+    fmt,
     fs::{File, OpenOptions},
-    io::Write as _,
+    io::{self, ErrorKind, Write as _},
     path::{Path, PathBuf},
+    process::ExitCode,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
+use serde::Serialize;
+
+/// The exit code where the reader of the standard output has gone: what shells give a program that SIGPIPE ended.
+const READER_GONE: u8 = 141;
+
+/// Why [`print()`] fails where nobody reads any more, as after `| head -1`: no mistake of anybody's.
+#[derive(Debug)]
+struct ReaderGone;
+
+impl fmt::Display for ReaderGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads the standard output any more")
+    }
+}
+
+/// Prints a result, all of it at once. All commands do it here: `print!` panics where the disk is full or the reader has
+/// gone.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Error::msg(ReaderGone),
+        _ => Error::new(error).context("the standard output cannot be written"),
+    })
+}
+
+/// Prints a result for programs.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
+    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+/// Says why a command failed, and gives `code`; 141 and no word if its reader had seen enough.
+pub(crate) fn fail(error: &Error, code: u8) -> ExitCode {
+    if error.is::<ReaderGone>() {
+        return ExitCode::from(READER_GONE);
+    }
+    // One write: ranks that share a terminal would mix their words otherwise.
+    let _ = io::stderr().write_all(format!("ringway: {error:#}\n").as_bytes());
+    ExitCode::from(code)
+}
 
 /// A file that can be written.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use ringway_plan::{Algorithm, Collective, Schedule, Topology, Verified, generate, verify};
 
-use crate::picture;
+use crate::{output, picture};
 
 /// Show or verify the schedule of a collective.
 #[derive(Debug, Args)]
@@ -81,13 +81,15 @@ impl Plan {
     pub(crate) fn execute(self) -> Result<()> {
         match self.command {
             Command::List => {
+                let mut text = String::new();
                 for algorithm in Algorithm::ALL {
                     let able = Collective::all(0)
                         .into_iter()
                         .filter(|&c| algorithm.supports(c));
                     let names: Vec<_> = able.map(Collective::name).collect();
-                    println!("{algorithm:20} {}", names.join(", "));
+                    text += &format!("{algorithm:20} {}\n", names.join(", "));
                 }
+                output::print(&text)
             }
             Command::Show { which, svg, json } => {
                 let schedule = which.verified()?;
@@ -100,26 +102,25 @@ impl Plan {
                     }
                     fs::write(&path, picture::draw(&schedule))
                         .with_context(|| format!("writing {}", path.display()))?;
-                    println!("drew {}", path.display());
+                    output::print(&format!("drew {}\n", path.display()))
                 } else if json {
-                    println!("{}", serde_json::to_string_pretty(&as_json(&schedule))?);
+                    output::print_json(&as_json(&schedule))
                 } else {
-                    print!("{}", schedule.table());
+                    output::print(&schedule.table().to_string())
                 }
             }
             Command::Verify(which) => {
                 let schedule = which.verified()?;
-                println!(
-                    "verified: {} by {} on {} ranks, {} chunks, {} steps",
+                output::print(&format!(
+                    "verified: {} by {} on {} ranks, {} chunks, {} steps\n",
                     schedule.collective,
                     schedule.algorithm,
                     schedule.ranks(),
                     schedule.chunks,
                     schedule.steps()
-                );
+                ))
             }
         }
-        Ok(())
     }
 }
 

@@ -173,19 +173,19 @@ impl Bench {
             eprintln!("ringway: {remark}");
         }
         if table {
-            report::heading(&measure);
+            output::print(&report::heading(&measure))?;
         }
         let mut rows = Vec::with_capacity(vectors.len());
         measure.settle()?;
         for bytes in vectors {
             let row = measure.size(bytes)?;
             if table {
-                report::line(&row);
+                output::print(&report::line(&row))?;
             }
             rows.push(row);
         }
         if table {
-            report::summary(&rows);
+            output::print(&report::summary(&rows))?;
         }
         Ok(rows)
     }
@@ -232,7 +232,7 @@ impl Files {
         let text = report::json(rows)?;
         let json = self.json.map_or(Ok(()), |file| file.write(&text));
         if self.print_json || json.is_err() {
-            println!("{text}");
+            output::print(&format!("{text}\n"))?;
         }
         let plot = self
             .plot

@@ -6,9 +6,9 @@ use serde_json::json;
 use super::measure::{Measure, Sample};
 use crate::size;
 
-pub(crate) fn heading(measure: &Measure<'_>) {
-    println!(
-        "# {} on {} ranks, {} memory, medians of the slowest rank's times",
+pub(crate) fn heading(measure: &Measure<'_>) -> String {
+    let mut text = format!(
+        "# {} on {} ranks, {} memory, medians of the slowest rank's times\n",
         measure.collective,
         measure.comm.size(),
         if measure.placement == super::Placement::Arena {
@@ -17,8 +17,8 @@ pub(crate) fn heading(measure: &Measure<'_>) {
             "user"
         },
     );
-    println!(
-        "{:>10} {:>12} {:>6} {:>6} {:>6} {:>20} {:>9} {:>11} {:>11} {:>11} {:>9} {:>9} {:>7}",
+    text += &format!(
+        "{:>10} {:>12} {:>6} {:>6} {:>6} {:>20} {:>9} {:>11} {:>11} {:>11} {:>9} {:>9} {:>7}\n",
         "size",
         "count",
         "type",
@@ -33,15 +33,16 @@ pub(crate) fn heading(measure: &Measure<'_>) {
         "busbw",
         "#wrong"
     );
-    println!(
-        "{:>10} {:>12} {:>6} {:>6} {:>6} {:>20} {:>9} {:>11} {:>11} {:>11} {:>9} {:>9} {:>7}",
+    text += &format!(
+        "{:>10} {:>12} {:>6} {:>6} {:>6} {:>20} {:>9} {:>11} {:>11} {:>11} {:>9} {:>9} {:>7}\n",
         "(B)", "(elements)", "", "", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""
     );
+    text
 }
 
-pub(crate) fn line(row: &Sample) {
-    println!(
-        "{:>10} {:>12} {:>6} {:>6} {:>6} {:>20} {:>9} {:>11.2} {:>11.2} {:>11.2} {:>9.3} {:>9.3} {:>7}",
+pub(crate) fn line(row: &Sample) -> String {
+    format!(
+        "{:>10} {:>12} {:>6} {:>6} {:>6} {:>20} {:>9} {:>11.2} {:>11.2} {:>11.2} {:>9.3} {:>9.3} {:>7}\n",
         size::show(row.bytes),
         row.bytes / row.dtype.size(),
         row.dtype,
@@ -55,12 +56,12 @@ pub(crate) fn line(row: &Sample) {
         row.algbw(),
         row.busbw(),
         row.wrong,
-    );
+    )
 }
 
-pub(crate) fn summary(rows: &[Sample]) {
+pub(crate) fn summary(rows: &[Sample]) -> String {
     let mean = rows.iter().map(Sample::busbw).sum::<f64>() / rows.len().max(1) as f64;
-    println!("# average bus bandwidth: {mean:.3} GB/s");
+    format!("# average bus bandwidth: {mean:.3} GB/s\n")
 }
 
 /// The rows for programs.

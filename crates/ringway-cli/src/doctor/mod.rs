@@ -3,7 +3,7 @@
 mod watch;
 
 use std::{
-    io::{IsTerminal as _, Write as _},
+    io::IsTerminal as _,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use ringway_doctor::host::{self, Group, Root};
 
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// The exit code if the doctor itself cannot do its work.
 const FAILED: u8 = 3;
@@ -80,10 +80,7 @@ impl Doctor {
             Some(Command::Watch(watch)) => watch.execute(),
         };
         // 1 and 2 say what was found.
-        ExitCode::from(done.unwrap_or_else(|error| {
-            let _ = std::io::stderr().write_all(format!("ringway: {error:#}\n").as_bytes());
-            FAILED
-        }))
+        done.map_or_else(|error| output::fail(&error, FAILED), ExitCode::from)
     }
 }
 
@@ -110,15 +107,13 @@ impl Look {
         if let Some(page) = page {
             page.write(&report.html(&title(&root))?)?;
         }
-        let text = if self.json {
-            format!("{}\n", serde_json::to_string_pretty(&report)?)
+        if self.json {
+            output::print_json(&report)?;
         } else {
             let terminal = std::io::stdout().is_terminal();
-            report.text(terminal && std::env::var_os("NO_COLOR").is_none())
-        };
-        std::io::stdout()
-            .write_all(text.as_bytes())
-            .context("writing to standard output")?;
+            let colour = terminal && std::env::var_os("NO_COLOR").is_none();
+            output::print(&report.text(colour))?;
+        }
         Ok(report.exit_code())
     }
 }
@@ -133,11 +128,11 @@ fn title(root: &Root) -> String {
 
 fn record(root: Option<&Path>, dir: &Path) -> Result<u8> {
     let files = host::record(open(root)?, dir)?;
-    println!(
+    output::print(&format!(
         "recorded {files} files in {}\nnames, addresses and serial numbers are replaced; look through it before you give it away\n\
-         to see what it says: ringway doctor --root {}",
+         to see what it says: ringway doctor --root {}\n",
         dir.display(),
         dir.display()
-    );
+    ))?;
     Ok(0)
 }

@@ -1,12 +1,12 @@
 //! `ringway doctor watch`.
 
 use std::{
-    io::{IsTerminal as _, Write as _},
+    io::IsTerminal as _,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use ringway_doctor::{
     Report,
@@ -16,7 +16,7 @@ use ringway_doctor::{
     },
 };
 
-use crate::size;
+use crate::{output, size};
 
 /// Watch the counters of RDMA ports while a job runs, and say what is behind those that rise.
 ///
@@ -49,14 +49,12 @@ impl Watch {
             );
         }
         let first = ports.sample(&Root::live());
-        let mut out = std::io::stdout();
         if !self.json {
             let names = first.keys().map(String::len).max().unwrap_or(0);
-            writeln!(
-                out,
-                "{:>7}  {:names$}  {:>9}  {:>9}  causes",
+            output::print(&format!(
+                "{:>7}  {:names$}  {:>9}  {:>9}  causes\n",
                 "seconds", "port", "in Gb/s", "out Gb/s"
-            )?;
+            ))?;
         }
         let (mut last, mut at) = (first.clone(), start);
         while start.elapsed().as_secs_f64() < self.seconds {
@@ -66,8 +64,7 @@ impl Watch {
             let elapsed = at.elapsed();
             at = Instant::now();
             if !self.json {
-                self.lines(&last, &now, start.elapsed(), elapsed)
-                    .context("writing to standard output")?;
+                output::print(&lines(&last, &now, start.elapsed(), elapsed))?;
             }
             last = now;
         }
@@ -78,45 +75,40 @@ impl Watch {
         };
         report.sort();
         if self.json {
-            writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+            output::print_json(&report)?;
         } else {
-            let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            write!(out, "\n{}", report.text(colour))?;
+            let terminal = std::io::stdout().is_terminal();
+            let colour = terminal && std::env::var_os("NO_COLOR").is_none();
+            output::print(&format!("\n{}", report.text(colour)))?;
         }
         Ok(report.exit_code())
     }
+}
 
-    fn lines(
-        &self,
-        before: &Sample,
-        now: &Sample,
-        total: Duration,
-        elapsed: Duration,
-    ) -> std::io::Result<()> {
-        let findings = explain(before, now, elapsed);
-        let names = now.keys().map(String::len).max().unwrap_or(0);
-        let mut out = std::io::stdout().lock();
-        for (port, counters) in now {
-            let Some(old) = before.get(port) else {
-                continue;
-            };
-            let causes: Vec<&str> = findings
-                .iter()
-                .filter(|finding| finding.subject == *port)
-                .map(|finding| finding.check.trim_start_matches("watch."))
-                .collect();
-            let rate = |name| gigabits(counters, old, name, elapsed);
-            writeln!(
-                out,
-                "{:7.1}  {port:names$}  {:>9}  {:>9}  {}",
-                total.as_secs_f64(),
-                rate("port_rcv_data"),
-                rate("port_xmit_data"),
-                causes.join(", ")
-            )?;
-        }
-        out.flush()
+/// A line for each port.
+fn lines(before: &Sample, now: &Sample, total: Duration, elapsed: Duration) -> String {
+    let findings = explain(before, now, elapsed);
+    let names = now.keys().map(String::len).max().unwrap_or(0);
+    let mut text = String::new();
+    for (port, counters) in now {
+        let Some(old) = before.get(port) else {
+            continue;
+        };
+        let causes: Vec<&str> = findings
+            .iter()
+            .filter(|finding| finding.subject == *port)
+            .map(|finding| finding.check.trim_start_matches("watch."))
+            .collect();
+        let rate = |name| gigabits(counters, old, name, elapsed);
+        text += &format!(
+            "{:7.1}  {port:names$}  {:>9}  {:>9}  {}\n",
+            total.as_secs_f64(),
+            rate("port_rcv_data"),
+            rate("port_xmit_data"),
+            causes.join(", ")
+        );
     }
+    text
 }
 
 /// The rate of a counter of words of 4 bytes; soft RoCE has none.

@@ -7,7 +7,10 @@ use clap::Args;
 use ringway_fabric::{Severity, check};
 
 use super::{gigabytes, read};
-use crate::table::{Side, table};
+use crate::{
+    output,
+    table::{Side, table},
+};
 
 /// Check a fabric: every leaf to every spine, oversubscription, bisection, paths, single points of failure, speeds.
 ///
@@ -32,11 +35,8 @@ impl Check {
         let fabric = read(&self.fabric)?;
         let check = check(&fabric);
         match self.json {
-            true => println!(
-                "{}",
-                serde_json::to_string_pretty(&as_json(&fabric, &check))?
-            ),
-            false => print!("{}", as_text(&fabric, &check)),
+            true => output::print_json(&as_json(&fabric, &check))?,
+            false => output::print(&as_text(&fabric, &check))?,
         }
         let bad = |s| s == Severity::Error || (self.strict && s == Severity::Warning);
         Ok(match check.findings.iter().any(|f| bad(f.severity)) {

@@ -9,6 +9,8 @@ use ringway_doctor::{
     intent::Intent,
 };
 
+use crate::output;
+
 /// The configuration of a switch or host for an intent.
 #[derive(Debug, Args)]
 #[command(
@@ -53,14 +55,12 @@ impl Config {
                 "system": self.target.name(), "purpose": purpose.name(),
                 "text": rendered.text, "notes": rendered.notes,
             });
-            println!("{}", serde_json::to_string_pretty(&json)?);
-            return Ok(());
+            return output::print_json(&json);
         }
         for note in &rendered.notes {
             eprintln!("note: {note}");
         }
-        print!("{}", rendered.text);
-        Ok(())
+        output::print(&rendered.text)
     }
 }
 

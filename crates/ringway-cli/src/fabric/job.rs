@@ -7,6 +7,7 @@ use clap::Args;
 use ringway_doctor::config::{Job, Scheduler, render_job};
 
 use super::config::read;
+use crate::output;
 
 /// A job over the lossless network of an intent.
 #[derive(Debug, Args)]
@@ -93,13 +94,9 @@ impl Shape {
         };
         let text = render_job(&intent, &job, scheduler)?;
         if self.json {
-            println!(
-                "{}",
-                serde_json::to_string_pretty(&serde_json::json!({ "text": text }))?
-            );
+            output::print_json(&serde_json::json!({ "text": text }))
         } else {
-            print!("{text}");
+            output::print(&text)
         }
-        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{IsTerminal as _, Write as _},
+    io::IsTerminal as _,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -11,6 +11,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringway_doctor::lint::{Input, Kind, lint};
+
+use crate::output;
 
 /// The most that is read of a file, in bytes.
 const LARGEST: u64 = 64 << 20;
@@ -41,10 +43,7 @@ pub(crate) struct Lint {
 impl Lint {
     pub(crate) fn execute(self) -> ExitCode {
         // 1 and 2 say what was found.
-        self.look().unwrap_or_else(|error| {
-            let _ = std::io::stderr().write_all(format!("ringway: {error:#}\n").as_bytes());
-            ExitCode::from(3)
-        })
+        self.look().unwrap_or_else(|error| output::fail(&error, 3))
     }
 
     fn look(self) -> Result<ExitCode> {
@@ -54,11 +53,11 @@ impl Lint {
         }
         let report = lint(&inputs);
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            output::print_json(&report)?;
         } else {
             let terminal = std::io::stdout().is_terminal();
             let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-            print!("{}", report.text(colour));
+            output::print(&report.text(colour))?;
         }
         Ok(ExitCode::from(report.exit_code()))
     }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use ringway_fabric::Shape;
 
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// Write a commented fabric file of a usual topology, to be edited.
 #[derive(Debug, Args)]
@@ -106,10 +106,9 @@ impl New {
     pub(crate) fn execute(self) -> Result<()> {
         let text = shape(self.kind).file()?;
         match self.output {
-            None => print!("{text}"),
-            Some(path) => Output::open("--output", &path)?.write(&text)?,
+            None => output::print(&text),
+            Some(path) => Output::open("--output", &path)?.write(&text),
         }
-        Ok(())
     }
 }
 

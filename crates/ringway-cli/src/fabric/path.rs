@@ -7,7 +7,10 @@ use clap::Args;
 use ringway_fabric::{Port, Routes, show_latency, show_rate};
 
 use super::read;
-use crate::table::{Side, table};
+use crate::{
+    output,
+    table::{Side, table},
+};
 
 /// Show the equal paths between two hosts, and which of them flows take.
 #[derive(Debug, Args)]
@@ -77,11 +80,10 @@ impl Path {
                 })
                 .collect();
             let all = serde_json::json!({"equal_paths": paths, "taken": rows});
-            println!("{}", serde_json::to_string_pretty(&all)?);
-            return Ok(());
+            return output::print_json(&all);
         }
-        println!(
-            "{} equal paths from {} to {}; {} flows take {} of them\n",
+        let heading = format!(
+            "{} equal paths from {} to {}; {} flows take {} of them\n\n",
             paths,
             self.from,
             self.to,
@@ -100,7 +102,6 @@ impl Path {
                 vec![flows.to_string(), rate, latency, hops.join(" ")]
             })
             .collect();
-        print!("{}", table(&columns, &rows));
-        Ok(())
+        output::print(&(heading + &table(&columns, &rows)))
     }
 }

@@ -9,7 +9,10 @@ use ringway_plan::{Algorithm, Collective, Topology, generate};
 use serde::Deserialize;
 
 use super::read;
-use crate::table::{Side, table};
+use crate::{
+    output,
+    table::{Side, table},
+};
 
 /// Find the order of hosts by which an algorithm loads the links least.
 ///
@@ -119,14 +122,12 @@ impl Place {
             .map(|&h| distances.host_name(h))
             .collect();
         if self.list {
-            println!("{}", names.join("\n"));
+            output::print(&format!("{}\n", names.join("\n")))
         } else if self.json {
-            let json = as_json(&placement, distances, &names);
-            println!("{}", serde_json::to_string_pretty(&json)?);
+            output::print_json(&as_json(&placement, distances, &names))
         } else {
-            print!("{}", as_text(&placement, distances, &names, self.matrix));
+            output::print(&as_text(&placement, distances, &names, self.matrix))
         }
-        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use ringway_fabric::{Fabric, Role, show_latency, show_rate};
 
 use super::{picture, read};
 use crate::{
-    output::Output,
+    output::{self, Output},
     table::{Side, table},
 };
 
@@ -33,13 +33,12 @@ impl Show {
         let fabric = read(&self.fabric)?;
         if let Some(path) = self.svg {
             Output::open("--svg", &path)?.write(&picture::draw(&fabric, None))?;
-            println!("drew {}", path.display());
+            output::print(&format!("drew {}\n", path.display()))
         } else if self.json {
-            println!("{}", serde_json::to_string_pretty(&as_json(&fabric))?);
+            output::print_json(&as_json(&fabric))
         } else {
-            print!("{}", as_text(&fabric));
+            output::print(&as_text(&fabric))
         }
-        Ok(())
     }
 }
 

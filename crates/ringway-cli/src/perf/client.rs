@@ -90,8 +90,8 @@ impl Client {
     pub(super) fn measure(
         &self,
         stream: TcpStream,
-        begin: &mut dyn FnMut(&Connection),
-        tell: &mut dyn FnMut(&Row),
+        begin: &mut dyn FnMut(&Connection) -> Result<()>,
+        tell: &mut dyn FnMut(&Row) -> Result<()>,
     ) -> Result<()> {
         let mut control = Control::greet(stream, "server")?;
         self.lead(&mut control, begin, tell).inspect_err(|error| {
@@ -104,8 +104,8 @@ impl Client {
     fn lead(
         &self,
         control: &mut Control,
-        begin: &mut dyn FnMut(&Connection),
-        tell: &mut dyn FnMut(&Row),
+        begin: &mut dyn FnMut(&Connection) -> Result<()>,
+        tell: &mut dyn FnMut(&Row) -> Result<()>,
     ) -> Result<()> {
         let device = self
             .device
@@ -129,10 +129,10 @@ impl Client {
         begin(&Connection {
             devices: [client.device, server.device],
             mtu,
-        });
+        })?;
         for &bytes in &self.sizes {
             let row = self.size(&mut end, control, bytes)?;
-            tell(&row);
+            tell(&row)?;
         }
         end.disconnect()?;
         control.send(&Message::End)

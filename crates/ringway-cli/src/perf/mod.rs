@@ -24,7 +24,10 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 
-use crate::{output::Output, size};
+use crate::{
+    output::{self, Output},
+    size,
+};
 use client::{Client, Connection, Length};
 use device::Name;
 use figures::Row;
@@ -244,18 +247,20 @@ impl Perf {
             stream,
             &mut |made: &Connection| {
                 if !to_stdout {
-                    println!("{}", report::heading(&client.test, made));
+                    output::print(&format!("{}\n", report::heading(&client.test, made)))?;
                 }
                 connection = Some(made.clone());
+                Ok(())
             },
             &mut |row: &Row| {
                 if !to_stdout {
-                    println!("{}", report::line(row));
+                    output::print(&format!("{}\n", report::line(row)))?;
                     if self.histogram {
-                        print!("{}", report::bars(row));
+                        output::print(&report::bars(row).to_string())?;
                     }
                 }
                 rows.push(row.clone());
+                Ok(())
             },
         )?;
         let Some(connection) = connection.filter(|_| self.json.is_some()) else {
@@ -269,7 +274,7 @@ impl Perf {
         let written = file.map_or(Ok(()), |file| file.write(&text));
         // Rows that cannot be written are printed.
         if to_stdout || written.is_err() {
-            print!("{text}");
+            output::print(&text)?;
         }
         written
     }

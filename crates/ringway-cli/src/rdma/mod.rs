@@ -9,6 +9,8 @@ use std::path::Path;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+use crate::output;
+
 /// Show the RDMA devices of this machine.
 #[derive(Debug, Args)]
 pub(crate) struct Rdma {
@@ -39,10 +41,9 @@ impl Rdma {
         let Command::List { counters, json } = self.command;
         let found = look::look(Path::new("/"))?;
         if json {
-            println!("{}", serde_json::to_string_pretty(&json::report(&found))?);
+            output::print_json(&json::report(&found))
         } else {
-            print!("{}", text::report(&found, counters));
+            output::print(&text::report(&found, counters))
         }
-        Ok(())
     }
 }

@@ -14,7 +14,7 @@ use ringway_sim::{Level, Outcome, Simulation, World, chrome_trace};
 use crate::{
     fabric::{self, Order},
     machine::choose_on,
-    output::Output,
+    output::{self, Output},
     size,
 };
 
@@ -173,20 +173,16 @@ impl Sim {
         }
         if self.json {
             let json = report::as_json(&fabric, collective, &runs);
-            println!("{}", serde_json::to_string_pretty(&json)?);
-            return Ok(());
+            return output::print_json(&json);
         }
-        print!(
-            "{}",
-            report::as_text(&fabric, collective, hosts, per_host, &runs)
-        );
+        let mut text = report::as_text(&fabric, collective, hosts, per_host, &runs);
         if self.links > 0 {
-            print!("\n{}", report::links(&fabric, &run.outcome, self.links));
+            text += &format!("\n{}", report::links(&fabric, &run.outcome, self.links));
         }
         if self.critical_path {
-            print!("\n{}", report::critical_path(&run.outcome));
+            text += &format!("\n{}", report::critical_path(&run.outcome));
         }
-        Ok(())
+        output::print(&text)
     }
 
     fn algorithms(

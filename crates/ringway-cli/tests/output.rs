@@ -1,0 +1,44 @@
+//! Where what a command prints can't go.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, as it should"
+)]
+
+use std::fs::OpenOptions;
+use std::process::{Command, Output, Stdio};
+
+const COMMANDS: [&[&str]; 4] = [
+    &["config", "show"],
+    &["plan", "show", "all-reduce", "ring", "--ranks", "64"],
+    &["fabric", "new", "leaf-spine"],
+    &["doctor", "--json"],
+];
+
+fn output(arguments: &[&str], to: Stdio) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    let child = command.args(arguments).stdout(to).stderr(Stdio::piped());
+    child.spawn().unwrap().wait_with_output().unwrap()
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_fault() {
+    for arguments in COMMANDS {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = output(arguments, writer.into());
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(words, "", "{arguments:?}");
+        assert_eq!(output.status.code(), Some(141), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    for arguments in COMMANDS {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = output(arguments, full.into());
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(words.contains("No space left"), "{arguments:?}: {words}");
+        assert!(!output.status.success(), "{arguments:?}");
+    }
+}
