@@ -205,9 +205,9 @@ impl SoftwareDevice {
             .map_err(|error| managing("disconnecting", error))
     }
 
-    /// What has happened to connections. [`Device::poll`](super::Device::poll) finds it out, and [`Device::fd`] tells.
+    /// What has happened to connections. [`Device::poll`](crate::rdma::Device::poll) finds it out, and [`Device::fd`] tells.
     ///
-    /// [`Device::fd`]: super::Device::fd
+    /// [`Device::fd`]: crate::rdma::Device::fd
     pub fn poll_connection(&mut self) -> Option<ConnectionEvent> {
         self.connection_events.pop_front()
     }
