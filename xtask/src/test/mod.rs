@@ -36,8 +36,8 @@ const STAGES: [Stage; 15] = [
     Stage::new("vectors", &[], 5, vectors),
     Stage::new("digits", &["wheel"], 10, digits),
     Stage::new("loom", &[], 10, slow::loom),
-    Stage::new("vm", &[], 10, vm::run),
-    Stage::new("fuzz", &[], 10, slow::fuzz),
+    Stage::new("vm", &[], 15, vm::run),
+    Stage::new("fuzz", &[], 20, slow::fuzz),
 ];
 
 const NEXTEST: Report = Report {
