@@ -1,7 +1,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 //! `ringway fabric`: a file is written, checked, shown and placed on.
 
-use std::{path::PathBuf, process::Command};
+mod scratch;
+
+use std::process::Command;
+
+use scratch::File;
 
 struct Output {
     ok: bool,
@@ -16,26 +20,6 @@ fn fabric(arguments: &[&str]) -> Output {
         ok: output.status.success(),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
-/// A file that goes with the test.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str) -> Self {
-        let name = format!("ringway-fabric-{}-{name}", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -90,7 +74,11 @@ host  host     32  400 Gbit/s   600 ns
 ";
     assert_eq!(show, expected);
     assert!(fabric(&["show", file.path(), "--svg", svg.path()]).ok);
-    assert!(std::fs::read_to_string(&svg.0).unwrap().contains("host15"));
+    assert!(
+        std::fs::read_to_string(svg.path())
+            .unwrap()
+            .contains("host15")
+    );
     let path = fabric(&["path", file.path(), "host0", "host5", "--json"]).out;
     let path: serde_json::Value = serde_json::from_str(&path).unwrap();
     assert_eq!(path["equal_paths"], 2);
@@ -117,7 +105,11 @@ fn a_random_order_is_put_right() {
 #[test]
 fn a_mistake_is_told_with_file_line_and_column() {
     let file = File::new("bad.yaml");
-    std::fs::write(&file.0, "fabric: f\nhosts:\n  - {name: host, cuont: 4}\n").unwrap();
+    std::fs::write(
+        file.path(),
+        "fabric: f\nhosts:\n  - {name: host, cuont: 4}\n",
+    )
+    .unwrap();
     let check = fabric(&["check", file.path()]);
     assert!(!check.ok);
     assert!(

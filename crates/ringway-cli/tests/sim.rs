@@ -1,7 +1,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 //! `ringway sim`: what it prints, and that its files are what they say.
 
-use std::{path::PathBuf, process::Command};
+mod scratch;
+
+use std::process::Command;
+
+use scratch::File;
 
 fn ringway(arguments: &[&str]) -> (bool, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
@@ -11,26 +15,6 @@ fn ringway(arguments: &[&str]) -> (bool, String, String) {
         String::from_utf8(output.stdout).unwrap(),
         String::from_utf8(output.stderr).unwrap(),
     )
-}
-
-/// A file that goes with the test.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str) -> Self {
-        let name = format!("ringway-sim-{}-{name}", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 fn leaf_spine(name: &str) -> File {
@@ -121,7 +105,7 @@ fn scenarios_traces_and_pictures() {
         text.contains("critical path") && text.contains("steps"),
         "{text}"
     );
-    let json = std::fs::read_to_string(&trace.0).unwrap();
+    let json = std::fs::read_to_string(trace.path()).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
     let messages = events
@@ -129,7 +113,11 @@ fn scenarios_traces_and_pictures() {
         .filter(|e| e["name"].as_str().unwrap().starts_with("to "));
     // Every rank sends 30 chunks, each in one slice.
     assert_eq!(messages.count(), 16 * 30);
-    assert!(std::fs::read_to_string(&svg.0).unwrap().contains("% busy"));
+    assert!(
+        std::fs::read_to_string(svg.path())
+            .unwrap()
+            .contains("% busy")
+    );
 
     let (ok, _, error) = ringway(&[&sim[..], &["--down", "host3-leaf0@10us"]].concat());
     assert!(!ok);

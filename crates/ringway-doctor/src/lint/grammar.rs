@@ -82,6 +82,18 @@ impl<'t> Captured<'t> {
         Some(At::new(value, self.place))
     }
 
+    /// Bytes, if that number is captured with its unit, the word captured as the `unit`-th.
+    pub(super) fn bytes(&self, number: usize, unit: usize) -> Option<At<u64>> {
+        let scale = match self.word(unit) {
+            "bytes" => 1,
+            "kbytes" => 1000,
+            "mbytes" => 1_000_000,
+            _ => return None,
+        };
+        let number: At<u64> = self.number(number)?;
+        Some(self.at(number.value.saturating_mul(scale)))
+    }
+
     /// A value of this place.
     pub(super) const fn at<T>(&self, value: T) -> At<T> {
         At::new(value, self.place)

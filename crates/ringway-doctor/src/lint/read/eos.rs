@@ -95,17 +95,6 @@ fn milliseconds(c: &Captured<'_>, index: usize) -> Option<At<u32>> {
     Some(c.at(value))
 }
 
-fn bytes(c: &Captured<'_>, number: usize, unit: usize) -> Option<At<u64>> {
-    let scale = match c.word(unit) {
-        "bytes" => 1,
-        "kbytes" => 1000,
-        "mbytes" => 1_000_000,
-        _ => return None,
-    };
-    let number: At<u64> = c.number(number)?;
-    Some(At::new(number.value.saturating_mul(scale), number.place))
-}
-
 static RULES: &[Rule<Raw>] = &[
     command(
         "",
@@ -270,7 +259,7 @@ static RULES: &[Rule<Raw>] = &[
          maximum-threshold <0-4294967295> bytes|kbytes|mbytes|segments|milliseconds|microseconds \
          [max-mark-probability <1-100>] [weight <0-15>]",
         |raw, c| {
-            if let (Some(min), Some(max)) = (bytes(c, 0, 1), bytes(c, 2, 3)) {
+            if let (Some(min), Some(max)) = (c.bytes(0, 1), c.bytes(2, 3)) {
                 raw.queue().ecn = Some(Ecn {
                     min,
                     max,

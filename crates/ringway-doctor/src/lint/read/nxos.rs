@@ -113,18 +113,6 @@ fn on(c: &Captured<'_>, index: usize) -> At<bool> {
     c.at(c.word(index) == "on")
 }
 
-/// Bytes, of a number and its unit.
-fn bytes(c: &Captured<'_>, number: usize, unit: usize) -> Option<At<u64>> {
-    let scale = match c.word(unit) {
-        "bytes" => 1,
-        "kbytes" => 1000,
-        "mbytes" => 1_000_000,
-        _ => return None,
-    };
-    let number: At<u64> = c.number(number)?;
-    Some(At::new(number.value.saturating_mul(scale), number.place))
-}
-
 static RULES: &[Rule<Raw>] = &[
     command(
         "",
@@ -283,7 +271,7 @@ static RULES: &[Rule<Raw>] = &[
         "random-detect minimum-threshold <0-4294967295> bytes|kbytes|mbytes|packets maximum-threshold \
          <0-4294967295> bytes|kbytes|mbytes|packets drop-probability <0-100> [weight <0-15>] [ecn|non-ecn]",
         |raw, c| {
-            let (Some(min), Some(max)) = (bytes(c, 0, 1), bytes(c, 2, 3)) else {
+            let (Some(min), Some(max)) = (c.bytes(0, 1), c.bytes(2, 3)) else {
                 return;
             };
             if let Some(class) = raw.queue_class() {
