@@ -28,7 +28,7 @@ pub(crate) struct Explain {
     /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all or barrier.
     collective: String,
     /// Bytes of the vector.
-    #[arg(value_parser = size::parse)]
+    #[arg(value_parser = size::positive)]
     size: usize,
     /// The fabric file, see `ringway fabric new`.
     #[arg(long)]
@@ -37,7 +37,7 @@ pub(crate) struct Explain {
     #[arg(long)]
     hosts: Option<usize>,
     /// Ranks of each host; the GPUs of the first host unless said.
-    #[arg(long)]
+    #[arg(long, value_parser = size::count)]
     ranks_per_host: Option<usize>,
     /// The hosts of ranks: `file`, or `random:SEED` as launchers may have it.
     #[arg(long, default_value = "file", value_parser = fabric::order)]
@@ -111,7 +111,7 @@ impl Explain {
         let mut candidates = Vec::new();
         for (algorithm, cost) in choice.candidates {
             let schedule = generate(collective, algorithm, &topology)?;
-            let load = expected_load(fabric, world, &schedule);
+            let load = expected_load(fabric, world, &schedule)?;
             let most = load
                 .iter()
                 .enumerate()
@@ -124,6 +124,7 @@ impl Explain {
             let simulated = match self.simulate {
                 false => None,
                 true => {
+                    eprintln!("ringway: {collective} by {algorithm} in virtual time ...");
                     let outcome =
                         Simulation::new(fabric, world).run(&verify(schedule)?, self.size)?;
                     Some(outcome.end.at.into())

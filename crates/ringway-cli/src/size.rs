@@ -1,5 +1,8 @@
 //! Sizes in bytes, and times in seconds, as users write and read them.
 
+/// More than any vector has; times of more would not fit in 64 bits of picoseconds on slow links.
+const LARGEST: u64 = 1 << 50;
+
 /// From `4`, `64K`, `64KiB`, `1M`, `256MB`, `1G` ...: K, M and G are powers of 1024, as in nccl-tests; KB, MB, GB of 1000.
 pub(crate) fn parse(text: &str) -> Result<usize, String> {
     let digits = text
@@ -27,11 +30,14 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
             .ok()
             .map(|number| (number * scale as f64) as u64),
     };
-    bytes
-        .and_then(|bytes| usize::try_from(bytes).ok())
-        .ok_or_else(|| {
-            format!("`{text}` is no size: expected a number of bytes such as 1048576, 64K or 256MB")
-        })
+    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    match bytes {
+        Some(bytes) if bytes as u64 <= LARGEST => Ok(bytes),
+        Some(_) => Err(format!("`{text}`: expected 1 PiB (1048576G) at most")),
+        None => Err(format!(
+            "`{text}` is no size: expected a number of bytes such as 1048576, 64K or 256MB"
+        )),
+    }
 }
 
 /// As [`parse`], of what there must be something of.
@@ -43,6 +49,14 @@ pub(crate) fn positive(text: &str) -> Result<usize, String> {
         ),
         bytes => Ok(bytes),
     }
+}
+
+/// A number of things, of which there must be one at least.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|&count| count > 0)
+        .ok_or_else(|| "expected a whole number from 1".to_owned())
 }
 
 /// A positive number of seconds, from 0.5, 2 ...
@@ -80,6 +94,8 @@ mod tests {
             "-4",
             "1e99999999999999999999K",
             "99999999999G",
+            "1048577G",
+            "9223372036854775807",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -175,3 +175,62 @@ fn a_choice_is_explained() {
         assert!(seconds("simulated_seconds") > 0.0);
     }
 }
+
+/// `explain`, `place` and `sim` say the same of a fabric in two pieces, and print no figures.
+#[test]
+fn a_cut_fabric_has_no_figures() {
+    let file = leaf_spine("cut.yaml");
+    let whole = std::fs::read_to_string(file.path()).unwrap();
+    let is_kept = |line: &&str| !line.contains("from: leaf, to: spine");
+    let cut: Vec<&str> = whole.lines().filter(is_kept).collect();
+    std::fs::write(file.path(), cut.join("\n")).unwrap();
+    for command in [
+        &["explain", "all-reduce", "1M", "--fabric", file.path()][..],
+        &["fabric", "place", file.path(), "ring"],
+        &["sim", file.path(), "all-reduce", "--algorithm", "ring"],
+    ] {
+        let (ok, text, error) = ringway(command);
+        assert!(!ok && text.is_empty(), "{text}");
+        assert!(error.contains("there is no path from host"), "{error}");
+    }
+}
+
+#[test]
+fn numbers_that_mean_nothing_are_refused() {
+    let file = leaf_spine("numbers.yaml");
+    for (flag, value, says) in [
+        ("--sizes", "0", "at least 1 byte"),
+        ("--sizes", "2097152G", "1 PiB (1048576G) at most"),
+        ("--streams", "0", "1..=256"),
+        ("--ranks-per-host", "0", "whole number from 1"),
+        ("--slow", "host1:1e-300", "from 0.001 to 1"),
+        ("--down", "leaf0-spine0@2ms-1ms", "FROM before TO"),
+    ] {
+        let (ok, _, error) = ringway(&["sim", file.path(), "all-reduce", flag, value]);
+        assert!(!ok && error.contains(says), "{flag} {value}: {error}");
+    }
+    let (ok, _, error) = ringway(&["fabric", "path", file.path(), "host0", "host0"]);
+    assert!(!ok && error.contains("expected two hosts"), "{error}");
+}
+
+/// On a link of 1 Mbit/s the largest vector takes longer than times can hold: late, but no overflow.
+#[test]
+fn the_largest_vector_is_simulated() {
+    let file = leaf_spine("largest.yaml");
+    let slow = std::fs::read_to_string(file.path()).unwrap();
+    std::fs::write(file.path(), slow.replace("400Gbit/s", "1Mbit/s")).unwrap();
+    let fabric = ["--fabric", file.path()];
+    let (ok, _, error) = ringway(&[&["explain", "all-reduce", "1048576G"], &fabric[..]].concat());
+    assert!(ok, "{error}");
+    let sim = [
+        "sim",
+        file.path(),
+        "all-reduce",
+        "--sizes",
+        "1048576G",
+        "--hosts",
+        "4",
+    ];
+    let (ok, _, error) = ringway(&[&sim[..], &["--algorithm", "ring"]].concat());
+    assert!(ok, "{error}");
+}

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use ringway_fabric::{Fabric, Port, Routes};
+use ringway_fabric::{Fabric, NodeId, Port, Routes};
 use ringway_plan::{Op, Schedule};
 
-use crate::world::World;
+use crate::{error::SimError, world::World};
 
 /// By [`ringway_fabric::Hop::index`]: the seconds that a link is busy for each byte of the vector, if switches spread
 /// flows evenly over equal paths. The largest is a bound of the operation's time that no order of messages can beat.
-pub fn expected_load(fabric: &Fabric, world: &World, schedule: &Schedule) -> Vec<f64> {
+pub fn expected_load(
+    fabric: &Fabric,
+    world: &World,
+    schedule: &Schedule,
+) -> Result<Vec<f64>, SimError> {
     let mut parts: BTreeMap<(Port, Port), usize> = BTreeMap::new();
     for (rank, program) in schedule.programs.iter().enumerate() {
         for step in program.lanes.iter().flat_map(|l| &l.steps) {
@@ -22,10 +26,16 @@ pub fn expected_load(fabric: &Fabric, world: &World, schedule: &Schedule) -> Vec
     let routes = Routes::new(fabric);
     let mut load = vec![0.0; 2 * fabric.links().len()];
     for ((from, to), chunks) in parts {
+        if routes.hops(fabric, from, to).is_none() {
+            return Err(SimError::Unreachable {
+                from: fabric.node_name(NodeId(from.host)),
+                to: fabric.node_name(NodeId(to.host)),
+            });
+        }
         let part = chunks as f64 / schedule.chunks as f64;
         for (hop, share) in routes.spread(fabric, from, to) {
             load[hop.index()] += part * share / fabric.links()[hop.link].rate;
         }
     }
-    load
+    Ok(load)
 }

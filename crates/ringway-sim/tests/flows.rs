@@ -316,7 +316,7 @@ proptest! {
         // On hosts' own links, where there is no choice of paths, expected loads are what was carried, but for chunks of
         // unequal size.
         if fabric.switches().count() > 0 && bytes >= 200 * schedule.chunks {
-            let expected = expected_load(&fabric, &world, &schedule);
+            let expected = expected_load(&fabric, &world, &schedule).unwrap();
             for load in &outcome.hops {
                 let link = fabric.links()[load.hop / 2];
                 if link.a.0 < fabric.hosts() {

@@ -47,6 +47,12 @@ impl Path {
             })
         };
         let (from, to) = (port(&self.from)?, port(&self.to)?);
+        if from == to {
+            bail!(
+                "{} to itself crosses no link; expected two hosts",
+                self.from
+            );
+        }
         let routes = Routes::new(&fabric);
         let mut taken: BTreeMap<Vec<ringway_fabric::Hop>, u64> = BTreeMap::new();
         for flow in 0..self.flows {

@@ -115,6 +115,13 @@ impl Place {
         let schedule = generate(collective, self.algorithm, &topology)?;
         let pattern = Pattern::new(&schedule, &topology);
         let placement = place(&pattern, distances, &self.from.of(hosts));
+        if let Some((from, to)) = distances.unreachable(&pattern, &placement.best.order) {
+            bail!(
+                "there is no path from {} to {}, in the best order either; `ringway fabric check` says what is missing",
+                distances.host_name(from),
+                distances.host_name(to)
+            );
+        }
         let names: Vec<String> = placement
             .best
             .order

@@ -33,7 +33,7 @@ pub(crate) struct Sim {
     /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all or barrier.
     collective: String,
     /// Bytes of the vector.
-    #[arg(long, value_delimiter = ',', value_parser = size::parse, default_value = "1M,16M,256M")]
+    #[arg(long, value_delimiter = ',', value_parser = size::positive, default_value = "1M,16M,256M")]
     sizes: Vec<usize>,
     /// Algorithms; `auto` is the cost model's choice for the size, `all` are all that do the collective.
     #[arg(long, value_delimiter = ',', default_value = "auto")]
@@ -42,7 +42,7 @@ pub(crate) struct Sim {
     #[arg(long)]
     hosts: Option<usize>,
     /// Ranks of each host; the GPUs of the first host unless said.
-    #[arg(long)]
+    #[arg(long, value_parser = size::count)]
     ranks_per_host: Option<usize>,
     /// The hosts of ranks: `file`, or `random:SEED` as launchers may have it.
     #[arg(long, default_value = "file", value_parser = fabric::order)]
@@ -60,7 +60,7 @@ pub(crate) struct Sim {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Streams (queue pairs) of each pair of ranks and lane, each with a path of its own.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     streams: u32,
     /// In which slices messages move; larger where vectors would have too many.
     #[arg(long, value_parser = size::positive, default_value = "128K")]

@@ -84,13 +84,16 @@ fn links(fabric: &Fabric, text: &str) -> Result<Vec<usize>> {
     Ok(links)
 }
 
+/// Of a host's rates: less is a host that has failed.
+const SMALLEST_PART: f64 = 1e-3;
+
 fn slow(fabric: &Fabric, text: &str) -> Result<(usize, f64)> {
     let (name, part) = text
         .split_once(':')
         .context("expected HOST:PART, such as host3:0.5")?;
-    let part: f64 = part.parse().context("expected a part above 0, up to 1")?;
-    if !(part > 0.0 && part <= 1.0) {
-        bail!("{part}: expected a part above 0, up to 1");
+    let part: f64 = part.parse().context("expected a part such as 0.5")?;
+    if !(SMALLEST_PART..=1.0).contains(&part) {
+        bail!("{part}: expected a part from {SMALLEST_PART} to 1; `--down` takes links away");
     }
     Ok((host(fabric, name)?, part))
 }
@@ -103,6 +106,9 @@ fn down(fabric: &Fabric, text: &str) -> Result<Vec<Change>> {
         None => (parse_latency(times)?, None),
         Some((from, to)) => (parse_latency(from)?, Some(parse_latency(to)?)),
     };
+    if let Some(to) = to.filter(|&to| to <= from) {
+        bail!("up at {to:?} but down only at {from:?}; expected FROM before TO");
+    }
     let mut changes = Vec::new();
     for link in links(fabric, ends)? {
         let change = |at, share| Change { at, link, share };
@@ -209,7 +215,12 @@ mod tests {
                 slow(&fabric, "host9:0.5").err(),
                 "no host of the fabric; the last is host3",
             ),
-            (slow(&fabric, "host1:2").err(), "up to 1"),
+            (slow(&fabric, "host1:2").err(), "from 0.001 to 1"),
+            (slow(&fabric, "host1:1e-300").err(), "from 0.001 to 1"),
+            (
+                down(&fabric, "leaf0-spine1@2ms-1ms").err(),
+                "FROM before TO",
+            ),
             (
                 down(&fabric, "leaf0-leaf1@1ms").err(),
                 "no link between leaf0 and leaf1",

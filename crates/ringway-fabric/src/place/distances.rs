@@ -208,10 +208,22 @@ impl<'a> Distances<'a> {
         }
     }
 
+    /// Two hosts of `order` that talk and have no path, by their numbers in the fabric.
+    pub fn unreachable(&self, pattern: &Pattern, order: &[usize]) -> Option<(usize, usize)> {
+        let Source::Fabric { fabric, routes } = &self.source else {
+            return None;
+        };
+        let port = |host| Port { host, nic: 0 };
+        let pairs = pattern.flows().iter().map(|f| (order[f.0], order[f.1]));
+        let mut cut = pairs.filter(|&(a, b)| routes.hops(fabric, port(a), port(b)).is_none());
+        cut.next()
+    }
+
     /// How far hosts that talk are apart, on average: links, or microseconds of a matrix.
     pub fn mean_hops(&self, pattern: &Pattern, order: &[usize]) -> f64 {
         let flows = pattern.flows().iter();
-        let hops: f64 = flows.map(|f| self.hops(order[f.0], order[f.1])).sum();
+        // From 0, as the sum of nothing is -0.
+        let hops = flows.fold(0.0, |sum, f| sum + self.hops(order[f.0], order[f.1]));
         hops / pattern.flows().len().max(1) as f64
     }
 

@@ -214,7 +214,7 @@ impl<'a> Ranks<'a> {
         let first = bytes.min(slice);
         let over = |slices: u64, bytes: u64| {
             let time = Time::default().latency(way.flows * slices * way.link.overhead);
-            time.wire(way.flows * way.link.wire(bytes))
+            time.wire(way.flows.saturating_mul(way.link.wire(bytes)))
         };
         (over(bytes.div_ceil(slice).max(1), bytes), over(1, first))
     }
@@ -289,7 +289,7 @@ impl<'a> Ranks<'a> {
     /// A round with another rank than the one before.
     fn anew(&self, way: Way, bytes: u64, arriving: Arriving) -> Time {
         let round = self.rounds(way, 1, bytes, arriving);
-        round.wire(round.wire * way.link.unsteady / 1000)
+        round.wire(round.wire.saturating_mul(way.link.unsteady) / 1000)
     }
 
     /// Where `core` of the ranks do an all_reduce: the others join one each, and get the result from it.
@@ -451,7 +451,7 @@ impl<'a> Ranks<'a> {
             return Time::default();
         }
         let busy = self.message(way, bytes).0.times(count);
-        let queues = busy.wire * (count - 1) * way.link.unsteady / 1000;
+        let queues = busy.wire.saturating_mul((count - 1) * way.link.unsteady) / 1000;
         let busy = busy.wire(queues).latency(way.link.latency);
         let work = self.work(count * bytes, arriving);
         if way.link.by_processor {

@@ -160,7 +160,7 @@ pub fn predict(schedule: &Verified, bytes: usize, topology: &Topology, machine: 
     drive::run(schedule, bytes, topology, machine).into()
 }
 
-/// A point in time, by what led there: picoseconds.
+/// A point in time, by what led there: picoseconds. Half a year is as late as it gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Time {
     at: u64,
@@ -172,24 +172,24 @@ struct Time {
 impl Time {
     fn latency(self, time: u64) -> Self {
         Self {
-            at: self.at + time,
-            latency: self.latency + time,
+            at: self.at.saturating_add(time),
+            latency: self.latency.saturating_add(time),
             ..self
         }
     }
 
     fn wire(self, time: u64) -> Self {
         Self {
-            at: self.at + time,
-            wire: self.wire + time,
+            at: self.at.saturating_add(time),
+            wire: self.wire.saturating_add(time),
             ..self
         }
     }
 
     fn reduction(self, time: u64) -> Self {
         Self {
-            at: self.at + time,
-            reduction: self.reduction + time,
+            at: self.at.saturating_add(time),
+            reduction: self.reduction.saturating_add(time),
             ..self
         }
     }
@@ -204,20 +204,20 @@ impl Time {
             reduction,
         } = self;
         Self {
-            at: at * count,
-            latency: latency * count,
-            wire: wire * count,
-            reduction: reduction * count,
+            at: at.saturating_mul(count),
+            latency: latency.saturating_mul(count),
+            wire: wire.saturating_mul(count),
+            reduction: reduction.saturating_mul(count),
         }
     }
 
     /// What is left after `other`, of which this is a part.
     fn less(self, other: Self) -> Self {
         Self {
-            at: self.at - other.at,
-            latency: self.latency - other.latency,
-            wire: self.wire - other.wire,
-            reduction: self.reduction - other.reduction,
+            at: self.at.saturating_sub(other.at),
+            latency: self.latency.saturating_sub(other.latency),
+            wire: self.wire.saturating_sub(other.wire),
+            reduction: self.reduction.saturating_sub(other.reduction),
         }
     }
 }
@@ -227,10 +227,10 @@ impl Add for Time {
 
     fn add(self, other: Self) -> Self {
         Self {
-            at: self.at + other.at,
-            latency: self.latency + other.latency,
-            wire: self.wire + other.wire,
-            reduction: self.reduction + other.reduction,
+            at: self.at.saturating_add(other.at),
+            latency: self.latency.saturating_add(other.latency),
+            wire: self.wire.saturating_add(other.wire),
+            reduction: self.reduction.saturating_add(other.reduction),
         }
     }
 }
@@ -248,7 +248,11 @@ impl From<Time> for Cost {
 
 /// `each` femtoseconds for each of `count`, in picoseconds.
 const fn scaled(each: u64, count: u64) -> u64 {
-    (each as u128 * count as u128 / 1000) as u64
+    let picoseconds = each as u128 * count as u128 / 1000;
+    if picoseconds > u64::MAX as u128 {
+        return u64::MAX;
+    }
+    picoseconds as u64
 }
 
 fn femtoseconds(per_second: f64) -> u64 {
