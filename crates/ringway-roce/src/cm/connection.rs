@@ -289,13 +289,13 @@ impl Connection {
             (Message::Rej(rej), State::ReqSent | State::RepSent)
                 if rej.ids.remote == self.ids.local =>
             {
-                self.end(
-                    State::Closed,
-                    Event::Rejected {
-                        reason: rej.reason,
-                        private_data: rej.private_data.to_vec(),
-                    },
-                );
+                self.rejected(rej);
+            }
+            // An initiator that has given up without having heard of this side knows no number of its.
+            (Message::Rej(rej), State::ReqReceived | State::RepSent)
+                if rej.ids.remote == 0 && rej.ids.local == self.ids.remote =>
+            {
+                self.rejected(rej);
             }
             (Message::Dreq(dreq), State::RepSent | State::Established | State::DreqSent)
                 if self.is_ours(dreq.ids) && dreq.remote_qpn == self.qpn =>
@@ -452,6 +452,14 @@ impl Connection {
         self.deadline = Some(now + self.interval);
     }
 
+    fn rejected(&mut self, rej: &Rej) {
+        let rejected = Event::Rejected {
+            reason: rej.reason,
+            private_data: rej.private_data.to_vec(),
+        };
+        self.end(State::Closed, rejected);
+    }
+
     fn end(&mut self, state: State, event: Event) {
         self.state = state;
         self.deadline = None;
@@ -502,7 +510,11 @@ impl Req {
     }
 }
 
-/// The specification's time of a code from 0 to 31, where 0 is no exception.
-const fn coded(code: u8) -> Duration {
-    Duration::from_nanos(4096 << (code & 31))
+/// The longest time that a peer may ask this side to wait, as a code: 34 s. The specification's go up to 2.4 hours, which
+/// a connection that nobody wants any more would take room for.
+pub(super) const LONGEST: u8 = 23;
+
+/// The specification's time of a code, where 0 is no exception; at most that of [`LONGEST`].
+fn coded(code: u8) -> Duration {
+    Duration::from_nanos(4096 << code.min(LONGEST))
 }

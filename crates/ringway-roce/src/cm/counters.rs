@@ -1,6 +1,6 @@
 //! What a manager counts besides its connections.
 
-/// Messages that changed nothing, by why.
+/// Messages that changed nothing, or not what they were to, by why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// They were none: of another length, class, version, queue key or kind.
@@ -15,6 +15,8 @@ pub struct Counters {
     pub unlistened: u64,
     /// REQs that were not heard as too many others wait.
     pub overflow: u64,
+    /// REQs and MRAs that were taken, but for the time that they ask for: 34 s is the longest here.
+    pub shortened: u64,
 }
 
 impl Counters {
@@ -26,5 +28,6 @@ impl Counters {
         tell("cm_repeated_req", self.repeated);
         tell("cm_unlistened", self.unlistened);
         tell("cm_overflow", self.overflow);
+        tell("cm_shortened", self.shortened);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     About, Acceptance, CmError, Connection, Counters, Drep, Event, Ids, IpHeader, Mad, Message,
-    Proposal, Reason, Rej, Req, State, Terms, TooLong, service_port,
+    Proposal, Reason, Rej, Req, State, Terms, TooLong, connection::LONGEST, service_port,
 };
 use crate::{Qpn, rc::Mtu};
 
@@ -234,6 +234,8 @@ impl Manager {
         };
         if !entry.connection.handle(now, mad) {
             self.counters.unexpected += 1;
+        } else if let Message::Mra(mra) = &mad.message {
+            self.counters.shortened += u64::from(mra.service_timeout > LONGEST);
         }
         self.collect(now, number);
     }
@@ -335,6 +337,7 @@ impl Manager {
             self.counters.overflow += 1;
             return;
         }
+        self.counters.shortened += u64::from(req.local_response_timeout > LONGEST);
         let number = self.number();
         let mut connection = Connection::requested(number, transaction, req.clone());
         if connection.state() == State::ReqReceived

@@ -21,6 +21,7 @@
 //! | | [`Connection::requested`] | `ReqReceived` | |
 //! | | the same with a transport or MTU that can't be | `Closed` | REJ |
 //! | `ReqReceived` | REQ again | same | MRA, for the user needs time |
+//! | `ReqReceived` | REJ | `Closed` | [`Event::Rejected`] |
 //! | `ReqReceived` | [`Connection::accept`] | `RepSent` | REP |
 //! | `ReqReceived` | [`Connection::reject`] | `Closed` | REJ |
 //! | `RepSent` | REQ again | same | REP again |
@@ -39,6 +40,8 @@
 //! | `TimeWait` | clock | `Closed` | |
 //! | `Closed` | REQ again, after a REJ | same | REJ again |
 //! | any | anything else | same | nothing; [`Connection::handle`] says so |
+//!
+//! A clock waits 34 s at most, whatever the peer asks for.
 
 mod connection;
 mod counters;

@@ -113,6 +113,63 @@ fn a_queue_pair_that_is_gone_takes_its_connection_with_it() {
     assert_eq!(notice, Notice::Changed(Event::Disconnected));
 }
 
+/// Its REJ has no number of the listener's.
+#[test]
+fn an_initiator_that_gives_up_unheard_ends_the_listeners_side() {
+    let mut now = Instant::now();
+    for is_accepted in [false, true] {
+        let mut managers = managers();
+        managers[0].connect(now, numbered(1), &[]).unwrap();
+        exchange(now, &mut managers);
+        let (id, _) = requested(&mut managers[1]);
+        if is_accepted {
+            managers[1].accept(now, id, &acceptance_of(1), &[]).unwrap();
+        }
+        for _ in 0..=CM_RETRIES {
+            now += INTERVAL;
+            managers[0].handle_timeout(now);
+            // The listener's answers are lost.
+            while let Some((_, mad)) = managers[0].poll_transmit() {
+                managers[1].handle(now, address(0), &mad);
+            }
+        }
+        let (_, notice) = managers[1].poll_notice().unwrap();
+        let Notice::Changed(Event::Rejected { reason, .. }) = notice else {
+            panic!("{notice:?}");
+        };
+        assert_eq!(reason, Reason::TIMEOUT);
+        assert_eq!(managers[1].request(id), None);
+    }
+}
+
+#[test]
+fn times_that_nobody_would_wait_for_are_cut_and_counted() {
+    let now = Instant::now();
+    let longest = Duration::from_nanos(4096 << 23);
+    let mut managers = managers();
+    let proposal = Proposal {
+        response_timeout: 31,
+        ..numbered(1)
+    };
+    managers[0].connect(now, proposal, &[]).unwrap();
+    assert_eq!(managers[0].poll_timeout(), Some(now + longest));
+    let (_, req) = managers[0].poll_transmit().unwrap();
+    managers[1].handle(now, address(0), &req);
+    assert_eq!(managers[1].counters().shortened, 1);
+    // The REQ again brings an MRA.
+    managers[1].handle(now, address(0), &req);
+    let (_, mut mra) = managers[1].poll_transmit().unwrap();
+    if let Message::Mra(mra) = &mut mra.message {
+        mra.service_timeout = 31;
+    }
+    managers[0].handle(now, address(1), &mra);
+    assert_eq!(managers[0].counters().shortened, 1);
+    assert_eq!(managers[0].poll_timeout(), Some(now + 2 * longest));
+    let (id, _) = requested(&mut managers[1]);
+    managers[1].accept(now, id, &acceptance_of(1), &[]).unwrap();
+    assert_eq!(managers[1].poll_timeout(), Some(now + longest));
+}
+
 /// A packet of the initiator's says as much as its RTU, if it is the initiator's.
 #[test]
 fn data_before_the_rtu_establishes() {
