@@ -203,6 +203,11 @@ impl<I, O> Ops<I, O> {
         Some((op, fingerprint))
     }
 
+    /// An operation that is known and has not ended.
+    pub(crate) fn get(&self, group: u64, op: u32) -> Option<&Op<I, O>> {
+        self.live.get(&(group, op))
+    }
+
     /// How many operations are known.
     pub(crate) fn len(&self) -> usize {
         self.live.len()

@@ -189,15 +189,18 @@ impl TcpTransport {
         self.peers.len()
     }
 
-    /// A peer that has sent a message of this key for which no receive is posted.
-    pub(crate) fn unasked(&mut self, key: &MessageKey) -> Option<Rank> {
-        let (op, _) = self.ops.begun(key)?;
-        op.inbound
+    /// The messages of an operation that peers have sent and no receive is posted for.
+    pub(crate) fn unasked(&self, group: u64, number: u32) -> Vec<(Rank, MessageKey)> {
+        let Some(op) = self.ops.get(group, number) else {
+            return Vec::new();
+        };
+        let stored = op
+            .inbound
             .iter()
-            .find(|(slot, inbound)| {
-                **slot == Slot::new(slot.peer, key) && matches!(inbound, Inbound::Stored { .. })
-            })
-            .map(|(slot, _)| slot.peer)
+            .filter(|(_, inbound)| matches!(inbound, Inbound::Stored { .. }));
+        stored
+            .map(|(slot, _)| (slot.peer, slot.key(group, number)))
+            .collect()
     }
 
     /// The group of the first message that a peer has sent, announced, granted or waited for.

@@ -98,13 +98,21 @@ impl RdmaTransport {
         }
     }
 
-    /// A peer has an offer that nobody here has waited for: then this side makes one, too.
-    pub(super) fn hear_offers(&mut self) {
-        while let Some(peer) = self.tcp.unasked(&Stage::Offer.key()) {
-            if !matches!(self.peers[peer].route, Route::Idle) {
-                break;
+    /// Looks for notes that nobody here has waited for: a peer's offer, for which this side makes one, too; or that RDMA has
+    /// failed, of which there is mostly none, and a posted receive would have TCP look for it at every poll.
+    pub(super) fn hear(&mut self) {
+        for (peer, key) in self.tcp.unasked(exchange::GROUP, 0) {
+            match (Stage::of(key.message), &self.peers[peer].route) {
+                (Some(Stage::Offer), Route::Idle) => self.ask(peer),
+                (Some(Stage::Broken), Route::Rdma) => self.listen_for_end(peer),
+                _ => {}
             }
-            self.ask(peer);
+        }
+    }
+
+    fn listen_for_end(&mut self, peer: Rank) {
+        if !std::mem::replace(&mut self.peers[peer].hears_end, true) {
+            self.listen(peer, Stage::Broken);
         }
     }
 
@@ -258,7 +266,6 @@ impl RdmaTransport {
         }
         waiting.clear();
         self.keys = waiting;
-        self.listen(peer, Stage::Broken);
         // One that has failed since this side gave its verdict.
         if let Some(fault) = self.peers[peer].fault.take() {
             self.failed(peer, fault);
@@ -291,6 +298,7 @@ impl RdmaTransport {
         let arrived = self.peers[peer].link.as_ref().map(Link::arrived);
         let note = exchange::encode_broken(&detail, &arrived.unwrap_or_default());
         self.tell_bytes(peer, Stage::Broken, &note);
+        self.listen_for_end(peer);
     }
 
     /// Breaks off what has failed.

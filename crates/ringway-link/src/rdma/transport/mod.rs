@@ -202,7 +202,7 @@ impl RdmaTransport {
         if !moved {
             return false;
         }
-        self.hear_offers();
+        self.hear();
         true
     }
 

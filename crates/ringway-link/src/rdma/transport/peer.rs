@@ -101,6 +101,8 @@ pub(super) struct Peer {
     pub(super) accepted: bool,
     /// This side has told it that RDMA can't be used.
     pub(super) has_refused: bool,
+    /// Its note that RDMA has failed is waited for, or has come.
+    pub(super) hears_end: bool,
     /// What is sent to it before the decision.
     pub(super) notes: Option<Staging>,
     /// Whether it is in the list of peers with something to post.
@@ -115,6 +117,7 @@ impl Peer {
             fault: None,
             accepted: false,
             has_refused: false,
+            hears_end: false,
             notes: None,
             is_dirty: false,
         }
