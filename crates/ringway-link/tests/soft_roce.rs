@@ -13,8 +13,9 @@ use std::{
 };
 
 use ringway_link::rdma::{
-    Access, Address, Completion, Device, Done, Key, QueuePair, QueuePairOptions, ReceiveRequest,
-    Region, Remote, SendRequest, SoftwareDevice, SoftwareOptions, Source, Status, Verbs, Work,
+    Access, AckTimeout, Address, Completion, Device, Done, Key, QueuePair, QueuePairOptions,
+    ReceiveRequest, Region, Remote, SendRequest, SoftwareDevice, SoftwareOptions, Source, Status,
+    Verbs, Work,
 };
 use ringway_sys::{Epoll, Interest, Staging};
 use ringway_verbs::{
@@ -51,7 +52,12 @@ impl Side {
     fn new(mut device: Box<dyn Device>, seed: u64) -> Self {
         let memory = Staging::new(SIZE as usize);
         let region = device.register(memory.memory(), Access::ALL).unwrap();
-        let pair = device.create(&QueuePairOptions::default()).unwrap();
+        let options = QueuePairOptions {
+            // 268 ms: an emulated kernel on a busy host takes longer to answer than a NIC does.
+            ack_timeout: AckTimeout::new(16).unwrap(),
+            ..QueuePairOptions::default()
+        };
+        let pair = device.create(&options).unwrap();
         let mut side = Self {
             device,
             pair,

@@ -36,7 +36,7 @@ const STAGES: [Stage; 15] = [
     Stage::new("vectors", &[], 5, vectors),
     Stage::new("digits", &["wheel"], 10, digits),
     Stage::new("loom", &[], 10, slow::loom),
-    Stage::new("vm", &[], 15, vm::run),
+    Stage::new("vm", &[], 20, vm::run),
     Stage::new("fuzz", &[], 20, slow::fuzz),
 ];
 

@@ -8,9 +8,9 @@ use std::{
 };
 
 use ringway_link::rdma::{
-    Access, Completion, ConnectionChange, ConnectionEvent, ConnectionId, Device, Done, QueuePair,
-    QueuePairOptions, Reason, ReceiveRequest, Region, Remote, SendRequest, SoftwareDevice,
-    SoftwareOptions, Source, Work,
+    Access, AckTimeout, Completion, ConnectionChange, ConnectionEvent, ConnectionId, Device, Done,
+    QueuePair, QueuePairOptions, Reason, ReceiveRequest, Region, Remote, SendRequest,
+    SoftwareDevice, SoftwareOptions, Source, Work,
 };
 use ringway_sys::{Epoll, Interest, Staging};
 
@@ -93,6 +93,8 @@ impl Peer {
         let options = QueuePairOptions {
             traffic_class,
             rnr_retries: 7,
+            // 268 ms: an emulated kernel on a busy host takes longer to answer than a NIC does.
+            ack_timeout: AckTimeout::new(16).unwrap(),
             ..QueuePairOptions::default()
         };
         let pair = self.device.create(&options).unwrap();

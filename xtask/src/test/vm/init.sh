@@ -60,10 +60,11 @@ done
 {
     while read -r name seconds; do
         echo "@begin $name"
+        start=$(date +%s)
         timeout -k 2 "$seconds" sh "/share/scenarios/$name" 2>&1 </dev/null
         code=$?
         echo
-        echo "@end $name $code"
+        echo "@end $name $code $(($(date +%s) - start))"
     done </share/order
 } >"$report"
 sync

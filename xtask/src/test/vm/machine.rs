@@ -30,6 +30,8 @@ pub(super) struct Outcome {
     pub(super) text: String,
     /// The exit code; 124 and 143 if it was killed at its deadline, `None` if the machine ended first.
     pub(super) code: Option<i32>,
+    /// What it took, by the machine's clock.
+    pub(super) seconds: u64,
 }
 
 /// What the machine is made of, besides its image.
@@ -132,6 +134,7 @@ fn read_report(text: &str, scenarios: &[Scenario]) -> Vec<Outcome> {
             name: scenario.name.clone(),
             text: String::new(),
             code: None,
+            seconds: 0,
         })
         .collect();
     let mut current = None;
@@ -143,8 +146,10 @@ fn read_report(text: &str, scenarios: &[Scenario]) -> Vec<Outcome> {
             }
             (Some("@end"), Some(name)) => {
                 let code = words.next().and_then(|code| code.parse().ok());
+                let seconds = words.next().and_then(|seconds| seconds.parse().ok());
                 if let Some(outcome) = outcomes.iter_mut().find(|outcome| outcome.name == name) {
                     outcome.code = code;
+                    outcome.seconds = seconds.unwrap_or_default();
                 }
                 current = None;
             }
@@ -173,15 +178,19 @@ mod tests {
 
     #[test]
     fn a_report_is_taken_apart() {
-        let text = "qemu: a warning\n@begin one\nhello\n@here\n\n@end one 0\n@begin two\nhalf";
+        let text = "qemu: a warning\n@begin one\nhello\n@here\n\n@end one 0 7\n@begin two\nhalf";
         let outcomes = read_report(text, &[scenario("one"), scenario("two"), scenario("three")]);
         let told: Vec<_> = outcomes
             .iter()
-            .map(|outcome| (outcome.text.as_str(), outcome.code))
+            .map(|outcome| (outcome.text.as_str(), outcome.code, outcome.seconds))
             .collect();
         assert_eq!(
             told,
-            [("hello\n@here\n\n", Some(0)), ("half\n", None), ("", None)]
+            [
+                ("hello\n@here\n\n", Some(0), 7),
+                ("half\n", None, 0),
+                ("", None, 0)
+            ]
         );
     }
 }
