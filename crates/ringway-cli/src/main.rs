@@ -6,6 +6,7 @@
 mod bench;
 mod config;
 mod doctor;
+mod env;
 mod explain;
 mod fabric;
 mod launch;
@@ -47,6 +48,8 @@ enum Command {
     Config(config::Config),
     /// Find what is wrong with this host for RDMA over Ethernet, and what mends it.
     Doctor(doctor::Doctor),
+    /// Show the environment variables that this host is right for, and why.
+    Env(env::Env),
     /// Explain which algorithm is the quickest for a size on a fabric, and why.
     Explain(explain::Explain),
     /// Describe the network under a job, check it, place ranks on it, configure its switches and hosts.
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench.execute(),
         Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
         Command::Doctor(doctor) => Ok(doctor.execute()),
+        Command::Env(env) => env.execute().map(|()| ExitCode::SUCCESS),
         Command::Explain(explain) => explain.execute().map(|()| ExitCode::SUCCESS),
         Command::Fabric(fabric) => fabric.execute(),
         Command::Perf(perf) => perf.execute().map(|()| ExitCode::SUCCESS),

@@ -132,3 +132,23 @@ fn there_is_nothing_to_watch_where_there_is_no_port() {
         "{output:?}"
     );
 }
+
+#[test]
+fn nccl_gets_settings_in_every_form() {
+    let route = "Iface Destination Gateway Flags RefCnt Use Metric Mask\neth0 00000000 0102A8C0 0003 0 0 0 00000000\n";
+    let dir = host("nccl", &[("proc/net/route", route)]);
+    let root = dir.to_str().unwrap();
+    let run = |form: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+        let command = command.args(["env", "nccl", "--root", root]).args(form);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout)
+    };
+    assert!(run(&[]).contains("\n  evidence  /proc/net/route: default by eth0\n"));
+    assert!(run(&["--export"]).contains("\nexport NCCL_SOCKET_IFNAME='=eth0'\n"));
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    assert_eq!(json["settings"][0]["name"], "NCCL_IB_DISABLE");
+    assert_eq!(json["settings"][0]["value"], "1");
+    fs::remove_dir_all(dir).unwrap();
+}

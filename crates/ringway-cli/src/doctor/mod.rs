@@ -84,7 +84,8 @@ impl Doctor {
     }
 }
 
-fn open(root: Option<&Path>) -> Result<Root> {
+/// This machine, or the recording that `--root` names.
+pub(crate) fn open(root: Option<&Path>) -> Result<Root> {
     match root {
         None => Ok(Root::live()),
         Some(dir) => Root::recorded(dir).with_context(|| {

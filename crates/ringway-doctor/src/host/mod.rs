@@ -7,6 +7,7 @@
 mod check;
 mod checks;
 mod facts;
+pub mod nccl;
 pub mod parse;
 mod record;
 mod root;

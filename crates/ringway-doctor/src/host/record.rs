@@ -8,7 +8,7 @@ use std::{
 use thiserror::Error;
 
 use super::{
-    Root, diagnose,
+    Root, diagnose, nccl,
     root::{Entry, UNREAD},
     scrub::Scrub,
     watch,
@@ -49,6 +49,7 @@ pub fn record(root: Root, dir: &Path) -> Result<usize, RecordError> {
     }
     let root = root.recording();
     diagnose(&root, None);
+    nccl::advise(&root);
     watch::Ports::of(&root).sample(&root);
     let mut scrub = Scrub::of(&root);
     let journal = root.into_journal();

@@ -3,6 +3,7 @@
 
 mod docs;
 mod kinds;
+mod nccl;
 mod recording;
 mod tree;
 

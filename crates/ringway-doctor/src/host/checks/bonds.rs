@@ -27,16 +27,16 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// A bond that RDMA devices are on.
-struct Bond<'a> {
-    name: String,
+pub(in crate::host) struct Bond<'a> {
+    pub(in crate::host) name: String,
     /// Its file, and what that says.
-    path: String,
-    text: String,
+    pub(in crate::host) path: String,
+    pub(in crate::host) text: String,
     members: Vec<String>,
-    devices: Vec<&'a Device>,
+    pub(in crate::host) devices: Vec<&'a Device>,
 }
 
-fn bonds<'a>(host: &'a Host<'_>) -> Vec<Bond<'a>> {
+pub(in crate::host) fn bonds<'a>(host: &'a Host<'_>) -> Vec<Bond<'a>> {
     let names = host.root.names("proc/net/bonding").into_iter();
     names
         .filter_map(|name| {

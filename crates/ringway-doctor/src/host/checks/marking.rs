@@ -43,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// The DSCP of Ringway's own data.
-pub(super) const RINGWAY: u8 = 26;
+pub(in crate::host) const RINGWAY: u8 = 26;
 
 /// Interfaces whose priorities come from the DSCP, with their device.
 fn marked<'a>(host: &'a Host<'_>) -> Vec<(&'a str, &'a Quality, &'a Device)> {

@@ -1,6 +1,6 @@
 //! The checks, group by group. Each is a function below an entry of its group's table.
 
-mod bonds;
+pub(super) mod bonds;
 mod containers;
 mod cpu;
 mod devices;
@@ -17,6 +17,7 @@ mod sysctls;
 
 use super::check::Check;
 
+pub(super) use marking::RINGWAY;
 pub(super) use owner::TOOLS;
 
 /// All checks, in the order in which they are run.

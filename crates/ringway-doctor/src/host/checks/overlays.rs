@@ -3,6 +3,7 @@
 use crate::host::{
     Host,
     check::{Check, Group, Said},
+    parse::{Route, routes},
 };
 
 pub(super) const CHECKS: &[Check] = &[
@@ -85,13 +86,11 @@ fn pod_network(host: &Host<'_>, said: &mut Said) -> bool {
     if !host.surroundings.kubernetes || !host.interfaces().is_empty() {
         return false;
     }
-    let routes = host.root.text("proc/net/route").unwrap_or_default();
-    let default = routes.lines().skip(1).find_map(|line| {
-        let mut words = line.split_whitespace();
-        let name = words.next()?;
-        (words.next()? == "00000000").then_some(name)
-    });
-    let Some(name) = default else { return false };
+    let table = host.root.text("proc/net/route").unwrap_or_default();
+    let Some(default) = routes(&table).into_iter().find(Route::is_default) else {
+        return false;
+    };
+    let name = default.interface;
     let path = format!("sys/class/net/{name}/mtu");
     let Some(mtu) = host.root.number(&path) else {
         return false;
@@ -105,7 +104,7 @@ fn pod_network(host: &Host<'_>, said: &mut Said) -> bool {
         .find(|whole| mtu < *whole && whole - mtu <= 100);
     if let Some(whole) = room {
         said.warn(
-            name,
+            &name,
             format!("the pod's only way out has an MTU of {mtu}, {} less than {whole}: as in an overlay", whole - mtu),
         )
         .saw(path, mtu.to_string())

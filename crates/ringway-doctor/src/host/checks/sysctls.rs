@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::host::{
     Host,
     check::{Check, Group, Said},
+    parse::{Network, routes},
 };
 
 pub(super) const CHECKS: &[Check] = &[
@@ -34,27 +35,21 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Interfaces of RDMA that share a subnet, by subnet. From /proc/net/route: `Iface Destination Gateway Flags RefCnt Use Metric
-/// Mask ...`, addresses as 8 hexadecimal digits in the host's order.
-fn shared(host: &Host<'_>) -> BTreeMap<(String, String), Vec<String>> {
+/// Interfaces of RDMA that share a subnet, by subnet.
+fn shared(host: &Host<'_>) -> BTreeMap<Network, Vec<String>> {
     let table = host.root.text("proc/net/route").unwrap_or_default();
     let names: Vec<String> = host
         .interfaces()
         .into_iter()
         .map(|(name, _, _)| name)
         .collect();
-    let mut subnets: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-    for line in table.lines().skip(1) {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [name, destination, gateway, _, _, _, _, mask, ..] = words[..] else {
-            continue;
-        };
-        let here = gateway == "00000000" && mask != "00000000" && mask != "FFFFFFFF";
-        let of = subnets.entry((destination.to_owned(), mask.to_owned()));
-        if here && names.iter().any(|it| it == name) {
-            let interfaces = of.or_default();
-            if interfaces.iter().all(|it| it != name) {
-                interfaces.push(name.to_owned());
+    let mut subnets: BTreeMap<Network, Vec<String>> = BTreeMap::new();
+    for route in routes(&table) {
+        let here = route.gateway.is_none() && (1..32).contains(&route.network.prefix);
+        if here && names.contains(&route.interface) {
+            let interfaces = subnets.entry(route.network).or_default();
+            if !interfaces.contains(&route.interface) {
+                interfaces.push(route.interface);
             }
         }
     }
@@ -73,16 +68,9 @@ fn effective(host: &Host<'_>, interface: &str, name: &str) -> Option<(u64, Strin
         .max_by_key(|(value, _)| *value)
 }
 
-fn subnet(key: &(String, String)) -> String {
-    let number = u32::from_str_radix(&key.0, 16).unwrap_or(0);
-    let mask = u32::from_str_radix(&key.1, 16).unwrap_or(0);
-    let address = std::net::Ipv4Addr::from(number.to_ne_bytes());
-    format!("{address}/{}", mask.count_ones())
-}
-
 fn arp(host: &Host<'_>, said: &mut Said) -> bool {
     let subnets = shared(host);
-    for (key, interfaces) in &subnets {
+    for (subnet, interfaces) in &subnets {
         for interface in interfaces {
             let ignore = effective(host, interface, "arp_ignore");
             let announce = effective(host, interface, "arp_announce");
@@ -99,11 +87,11 @@ fn arp(host: &Host<'_>, said: &mut Said) -> bool {
             };
             said.warn(
                 interface,
-                format!("{} share {}, and each answers for all of them", interfaces.join(", "), subnet(key)),
+                format!("{} share {}, and each answers for all of them", interfaces.join(", "), subnet),
             )
             .saw(ignore.1, ignore.0.to_string())
             .saw(announce.1, announce.0.to_string())
-            .saw("proc/net/route", format!("{} on {}", subnet(key), interfaces.join(" and ")))
+            .saw("proc/net/route", format!("{} on {}", subnet, interfaces.join(" and ")))
             .run(format!("sysctl -w {conf}.arp_ignore=1 {conf}.arp_announce=2"))
             .act("route by source address, too: a table and an `ip rule add from ADDRESS` for each interface; or give each NIC a subnet of its own")
             .undo(format!(

@@ -10,6 +10,7 @@ mod interrupts;
 mod mlxconfig;
 mod process;
 mod qos;
+mod route;
 mod topology;
 mod version;
 
@@ -22,5 +23,6 @@ pub use interrupts::{Interrupt, interrupts};
 pub use mlxconfig::mlxconfig;
 pub use process::{Locked, capabilities, environment, field, locked_memory};
 pub use qos::{Owner, Qos, Selection, Trust};
+pub use route::{Network, Route, routes};
 pub use topology::{Distance, Topology};
 pub use version::Version;
