@@ -56,6 +56,15 @@ fn what_is_wrong_with_the_flags_is_said_once() {
 }
 
 #[test]
+fn a_fabric_file_that_is_wrong_is_told_by_rank_0() {
+    let variables = [("RINGWAY_FABRIC", "/proc/none/fabric.yaml")];
+    let (output, errors) = bench_with(&variables, &["--sizes", "4"]);
+    assert!(!output.status.success());
+    let told = "setting fabric: /proc/none/fabric.yaml (RINGWAY_FABRIC): No such file";
+    assert_eq!(errors.matches(told).count(), 1, "{errors}");
+}
+
+#[test]
 fn sizes_that_are_rounded_are_measured_once_and_it_says_so() {
     let (output, errors) = bench(&["--sizes", "4,6", "--json", "-"]);
     assert!(output.status.success(), "{errors}");

@@ -10,6 +10,8 @@ mod check;
 mod error;
 mod expand;
 mod file;
+mod load;
+mod machine;
 mod model;
 mod place;
 mod routes;
@@ -18,9 +20,12 @@ mod units;
 
 pub use check::{Bisection, Check, Diversity, Finding, PathLengths, Severity, TierLoad, check};
 pub use error::{FabricError, Problem};
+pub use load::{NoPath, expected_load};
+pub use machine::{farthest, machine};
 pub use model::{Fabric, Group, HostKind, Link, Local, NodeId, Role, Tier};
 pub use place::{
-    BadMatrix, Distances, Load, Matrix, Pattern, Placed, Placement, Start, place, random_order,
+    BadMatrix, Distances, Load, Matrix, Pattern, Placed, Placement, Start, place, place_within,
+    random_order,
 };
 pub use routes::{Hop, Port, Routes};
 pub use shape::{BadShape, Shape};

@@ -484,6 +484,7 @@ impl Engine {
         }
         let plans = Plans::new(
             rank,
+            members.clone(),
             self.topology(&members),
             mapped.is_some(),
             Form::Even,
@@ -494,6 +495,9 @@ impl Engine {
 
     /// Where the members of a group are.
     pub(crate) fn topology(&self, members: &[Rank]) -> Topology {
+        if let Some(site) = &self.policy.site {
+            return site.topology(members);
+        }
         let mut hosts = Vec::new();
         let host_of = |&rank: &Rank| {
             let id = self.world.members[rank].host_id;

@@ -82,9 +82,16 @@ impl Group {
             let Stream { from, to, tag } = stream;
             let id = mix(&[self.id, from as u64, to as u64, u64::from(tag)]) | 1 << 63;
             let rank = usize::from(self.rank == to);
-            let members = Arc::from([self.members[from], self.members[to]]);
+            let members: Arc<[Rank]> = Arc::from([self.members[from], self.members[to]]);
             let policy = lock(&self.plans).policy();
-            let plans = Plans::new(rank, Topology::single_host(2), false, Form::Pair, policy);
+            let plans = Plans::new(
+                rank,
+                members.clone(),
+                Topology::single_host(2),
+                false,
+                Form::Pair,
+                policy,
+            );
             Self::new(id, members, rank, plans, None)
         });
         group.clone()

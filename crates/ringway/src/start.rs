@@ -16,7 +16,7 @@ use crate::{
     bootstrap::{self, Launch, World},
     communicator::Seat,
     control::Control,
-    engine::{Engine, Membership},
+    engine::{Engine, Membership, Site},
     settings::{Settings, TransportKind},
     share::share_host,
 };
@@ -93,6 +93,9 @@ impl Builder {
             Some(launch) => launch,
             None => Launch::detect()?,
         };
+        if launch.rank == 0 {
+            Site::check(&settings)?;
+        }
         let world = bootstrap::join(&settings, &launch)?;
         let control = Arc::new(Control::start(&world, &settings)?);
         let host = share_host(&world, &settings)?;

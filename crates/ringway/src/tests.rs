@@ -11,7 +11,7 @@ use ringway_link::{Loopback, LoopbackOptions};
 
 use crate::{
     Algorithm, AllReduce, Collective, Communicator, Error, Memory, ReduceOp, Request,
-    bootstrap::{self, Launch, Launcher, Rendezvous, Store, StoreError},
+    bootstrap::{self, HostId, Launch, Launcher, Rendezvous, Store, StoreError},
     buffer::{exclusive, shared},
     control::Control,
     settings::{Settings, Source},
@@ -74,6 +74,17 @@ fn world_over<R: Send>(
     settings: &[(&str, &str)],
     body: impl Fn(Communicator) -> R + Sync,
 ) -> Vec<R> {
+    world_at(&[], over, ranks, settings, body)
+}
+
+/// As [`world_over`], where rank r is on the host `hosts[r]`, as far as the engine knows.
+fn world_at<R: Send>(
+    hosts: &[String],
+    over: Over,
+    ranks: usize,
+    settings: &[(&str, &str)],
+    body: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
     let shelf: Arc<dyn Store> = Arc::new(Shelf::default());
     let options = LoopbackOptions {
         slice_bytes: 4096,
@@ -104,7 +115,14 @@ fn world_over<R: Send>(
                     job: "engine tests".to_owned(),
                     rendezvous: Rendezvous::Store(shelf),
                 };
-                let world = bootstrap::join(&chosen, &launch).unwrap();
+                let mut world = bootstrap::join(&chosen, &launch).unwrap();
+                let mut members = world.members.to_vec();
+                for (member, host) in members.iter_mut().zip(hosts) {
+                    let first = hosts.iter().position(|other| other == host);
+                    member.host_id = HostId(first.unwrap() as u64);
+                    member.host.clone_from(host);
+                }
+                world.members = members.into();
                 let control = Arc::new(Control::start(&world, &chosen).unwrap());
                 let host = match over {
                     Over::Messages => None,
@@ -643,3 +661,106 @@ over_both!(
     parts_of_different_length,
     wrong_arguments_leave_the_communicator_usable,
 );
+
+/// A fabric of `hosts` hosts on two leaves, in a file that goes with the test.
+struct FabricFile(std::path::PathBuf);
+
+impl FabricFile {
+    fn new(name: &str, hosts: usize, uplink: &str) -> Self {
+        let shape = ringway_fabric::Shape::LeafSpine {
+            hosts,
+            leaves: 2,
+            spines: 1,
+            gpus: 1,
+        };
+        let whole = shape.file().unwrap();
+        let spine = "join: full, rate: 400Gbit/s";
+        assert!(whole.contains(spine), "{whole}");
+        let text = whole.replace(spine, &format!("join: full, rate: {uplink}"));
+        let name = format!("ringway-{}-{name}.yaml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for FabricFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Hosts 0 to 3 are on one leaf, 4 to 7 on the other; the launcher has dealt them out in turns.
+fn dealt(domain: &str) -> Vec<String> {
+    let host = |rank: usize| 4 * (rank % 2) + rank / 2;
+    (0..8)
+        .map(|rank| format!("host{}{domain}", host(rank)))
+        .collect()
+}
+
+#[test]
+fn ranks_of_a_leaf_are_neighbours() {
+    let file = FabricFile::new("order", 8, "400Gbit/s");
+    let settings = [("fabric", file.path())];
+    let orders = world_at(
+        &dealt(".cluster.local"),
+        Over::Messages,
+        8,
+        &settings,
+        |comm| {
+            for collective in [Collective::AllReduce, Collective::AllGather] {
+                for algorithm in Algorithm::ALL {
+                    if algorithm.supports(collective) {
+                        check(&comm, collective, algorithm, 13);
+                    }
+                }
+            }
+            let members: Vec<usize> = (0..8).collect();
+            comm.engine().topology(&members).hosts().concat()
+        },
+    );
+    for order in &orders {
+        assert_eq!(order, &orders[0], "the ranks agree");
+        let leaf = |rank: &usize| rank % 2;
+        let changes = order.windows(2).filter(|w| leaf(&w[0]) != leaf(&w[1]));
+        assert_eq!(changes.count(), 1, "{order:?}");
+    }
+}
+
+/// Where leaves share a slow link, what crosses it least often is the quickest.
+#[test]
+fn algorithms_are_chosen_by_shared_links() {
+    let choice = |uplink: &str| {
+        let file = FabricFile::new(&format!("choice-{}", &uplink[..3]), 8, uplink);
+        let settings = [("fabric", file.path())];
+        let chosen = world_at(&dealt(""), Over::Messages, 8, &settings, |comm| {
+            comm.algorithm(Collective::AllReduce, 64 << 20)
+        });
+        assert!(chosen.iter().all(|&algorithm| algorithm == chosen[0]));
+        chosen[0]
+    };
+    let (wide, narrow) = (choice("400Gbit/s"), choice("10Gbit/s"));
+    assert_eq!(narrow, Algorithm::HalvingDoubling);
+    assert_ne!(wide, narrow);
+}
+
+#[test]
+fn a_fabric_that_does_not_fit_is_not_used() {
+    let file = FabricFile::new("foreign", 4, "400Gbit/s");
+    for hosts in [
+        dealt(""),
+        (0..8).map(|rank| format!("node{rank}")).collect(),
+    ] {
+        let settings = [("fabric", file.path())];
+        let sums = world_at(&hosts, Over::Messages, 8, &settings, |comm| {
+            let mut value = [comm.rank() as u64];
+            comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+            value[0]
+        });
+        assert_eq!(sums, [28; 8]);
+    }
+}

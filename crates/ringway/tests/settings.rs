@@ -314,7 +314,7 @@ fn mistakes_in_variables_are_named() {
 #[test]
 fn rows_read_back() {
     let chosen = "algorithm: 'ring:0-max', arena_size: 1TiB, buffer_size: 100000, connect_timeout: 1.5s, \
-                  failure_after: 4s, heartbeat: 1s, hierarchy_levels: 2, interfaces: '^lo', log: debug, \
+                  fabric: net.yaml, failure_after: 4s, heartbeat: 1s, hierarchy_levels: 2, interfaces: '^lo', log: debug, \
                   memory_limit: 1GB, port: 1-2, queue_pairs: 8, registered_limit: 1GB, ring_size: 7, \
                   spin: 0s, streams: 64, timeout: 1h, transports: shm";
     let settings = yaml(&format!("communication: {{{chosen}}}")).unwrap();

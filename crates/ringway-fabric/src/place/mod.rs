@@ -77,6 +77,20 @@ pub struct Placement {
 /// # Panics
 /// If `order` is no permutation of the pattern's hosts, or the distances are of fewer.
 pub fn place(pattern: &Pattern, distances: &mut Distances<'_>, order: &[usize]) -> Placement {
+    place_within(pattern, distances, order, WORK)
+}
+
+/// As [`place`], with so much work for the local search: changes of a link's load, of which a core does some tens of
+/// millions a second.
+///
+/// # Panics
+/// As [`place`].
+pub fn place_within(
+    pattern: &Pattern,
+    distances: &mut Distances<'_>,
+    order: &[usize],
+    work: u64,
+) -> Placement {
     assert_eq!(
         order.len(),
         pattern.hosts(),
@@ -101,7 +115,7 @@ pub fn place(pattern: &Pattern, distances: &mut Distances<'_>, order: &[usize]) 
         false => (Start::Given, order.to_vec()),
     };
     let mut state = State::new(pattern, distances, begin);
-    let (moves, settled) = search::improve(&mut state, WORK);
+    let (moves, settled) = search::improve(&mut state, work);
     Placement {
         given: first,
         best: state.placed(),

@@ -36,20 +36,28 @@ impl Pattern {
                 }
             }
         }
+        Self::of_flows(members.len(), bytes)
+    }
+
+    /// Of a ring through `hosts` hosts that goes both ways around.
+    pub fn ring(hosts: usize) -> Self {
+        let next = |host: usize| (host + 1) % hosts.max(1);
+        let both = (0..hosts).flat_map(|host| [(host, next(host)), (next(host), host)]);
+        let bytes = both.filter(|(a, b)| a != b).map(|pair| (pair, 1.0));
+        Self::of_flows(hosts, bytes.collect())
+    }
+
+    fn of_flows(hosts: usize, bytes: BTreeMap<(usize, usize), f64>) -> Self {
         let flows: Vec<_> = bytes
             .into_iter()
             .map(|((a, b), part)| (a, b, part))
             .collect();
-        let mut of = vec![Vec::new(); members.len()];
+        let mut of = vec![Vec::new(); hosts];
         for (i, &(from, to, _)) in flows.iter().enumerate() {
             of[from].push(i);
             of[to].push(i);
         }
-        Self {
-            hosts: members.len(),
-            flows,
-            of,
-        }
+        Self { hosts, flows, of }
     }
 
     /// How many hosts it is for.

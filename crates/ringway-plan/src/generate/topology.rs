@@ -1,11 +1,15 @@
 //! What generators know of the machines: which ranks share a host.
 
+use std::collections::HashMap;
+
 use crate::schedule::Rank;
 
 /// The ranks and their hosts, and what a generator may be told beyond that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Topology {
     hosts: Vec<usize>,
+    /// Hosts as they stand side by side; those that are missing come after these.
+    order: Vec<usize>,
     channels: usize,
     group: Option<usize>,
     torus_width: Option<usize>,
@@ -17,10 +21,17 @@ impl Topology {
     pub const fn new(hosts: Vec<usize>) -> Self {
         Self {
             hosts,
+            order: Vec::new(),
             channels: 1,
             group: None,
             torus_width: None,
         }
+    }
+
+    /// Hosts side by side in this order, by the numbers that [`Self::new`] was given, rather than in the order of their
+    /// lowest rank: neighbours in it exchange the most.
+    pub fn with_order(self, order: Vec<usize>) -> Self {
+        Self { order, ..self }
     }
 
     /// `ranks` ranks of one host.
@@ -63,17 +74,18 @@ impl Topology {
         self.hosts.len()
     }
 
-    /// The ranks of each host, ascending; hosts in the order of their lowest rank.
+    /// The ranks of each host, ascending; hosts in the order that was given, else in that of their lowest rank.
     pub fn hosts(&self) -> Vec<Vec<Rank>> {
-        let mut order = std::collections::HashMap::new();
-        let mut members: Vec<Vec<Rank>> = Vec::new();
-        for (rank, host) in self.hosts.iter().enumerate() {
-            let at = *order.entry(host).or_insert(members.len());
+        let mut at: HashMap<usize, usize> = self.order.iter().copied().zip(0..).collect();
+        let mut members: Vec<Vec<Rank>> = vec![Vec::new(); at.len()];
+        for (rank, &host) in self.hosts.iter().enumerate() {
+            let at = *at.entry(host).or_insert(members.len());
             match members.get_mut(at) {
                 Some(m) => m.push(rank),
                 None => members.push(vec![rank]),
             }
         }
+        members.retain(|m| !m.is_empty());
         members
     }
 
@@ -122,6 +134,8 @@ mod tests {
         let topology = Topology::new(vec![7, 3, 7, 3, 3]);
         assert_eq!(topology.hosts(), [vec![0, 2], vec![1, 3, 4]]);
         assert_eq!(topology.line(), [0, 2, 1, 3, 4]);
+        let ordered = topology.clone().with_order(vec![1, 3]);
+        assert_eq!(ordered.hosts(), [vec![1, 3, 4], vec![0, 2]]);
         assert_eq!(topology.with_group(4).groups(), [vec![0, 2, 1, 3], vec![4]]);
     }
 

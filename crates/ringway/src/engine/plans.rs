@@ -1,6 +1,6 @@
 //! Which algorithm an operation takes, and what has been prepared for calls that come again.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ringway_link::shm::mapped::{MappedPlan, MappedSchedule};
 use ringway_plan::{
@@ -8,6 +8,7 @@ use ringway_plan::{
     Topology, Verified, choose, generate, verify,
 };
 
+use super::Site;
 use crate::{Descriptor, Error, Form, Request};
 
 /// What calls have in common that are prepared alike.
@@ -60,12 +61,18 @@ pub(crate) struct Policy {
     pub(crate) ring_size: Option<usize>,
     /// No hierarchy, though ranks share hosts.
     pub(crate) flat: bool,
+    /// Where the ranks are, if that is known.
+    pub(crate) site: Option<Site>,
 }
 
 /// A group's schedules, and what waits for the next operation of its kind.
 pub(crate) struct Plans {
     rank: Rank,
+    /// By rank of the group, the world's.
+    members: Arc<[Rank]>,
     topology: Topology,
+    /// By algorithm, the seconds for each byte of the vector that the fabric's busiest link takes.
+    busiest: HashMap<(Collective, Algorithm), f64>,
     /// Whether the members map each other's memory.
     mapped: bool,
     form: Form,
@@ -92,6 +99,7 @@ const ONE_SHOT_BYTES: usize = 16 << 10;
 impl Plans {
     pub(crate) fn new(
         rank: Rank,
+        members: Arc<[Rank]>,
         topology: Topology,
         mapped: bool,
         form: Form,
@@ -103,7 +111,9 @@ impl Plans {
         };
         Self {
             rank,
+            members,
             topology,
+            busiest: HashMap::new(),
             mapped,
             form,
             policy,
@@ -224,7 +234,7 @@ impl Plans {
 
     /// The algorithm for a vector of `bytes`: the settings' choice, else the selector's. In mapped memory every
     /// rank reaches every other's bytes at the same cost, so that nothing beats going there directly.
-    pub(crate) fn algorithm(&self, collective: Collective, bytes: usize) -> Algorithm {
+    pub(crate) fn algorithm(&mut self, collective: Collective, bytes: usize) -> Algorithm {
         if let Some(algorithm) = self.policy.overrides.algorithm(collective, bytes) {
             return algorithm;
         }
@@ -239,14 +249,32 @@ impl Plans {
         }
     }
 
-    fn choose(&self, collective: Collective, bytes: usize) -> Algorithm {
+    /// The quickest by the cost model, what links that several share take longer added to each candidate's time.
+    fn choose(&mut self, collective: Collective, bytes: usize) -> Algorithm {
         let choice = choose(collective, bytes, &self.topology, &self.policy.machine);
-        let allowed = |a: &Algorithm| !self.policy.flat || *a != Algorithm::Hierarchical;
-        let mut candidates = choice
-            .candidates
-            .into_iter()
-            .map(|(algorithm, _)| algorithm);
-        candidates.find(allowed).unwrap_or(choice.algorithm)
+        let flat = self.policy.flat;
+        let allowed = |a: Algorithm| !flat || a != Algorithm::Hierarchical;
+        let candidates = choice.candidates.into_iter().filter(|c| allowed(c.0));
+        let timed = candidates.map(|(algorithm, cost)| {
+            let shared = self.busiest(collective, algorithm) * bytes as f64;
+            let contention = Duration::from_secs_f64(shared).saturating_sub(cost.wire);
+            (cost.total + contention, algorithm)
+        });
+        timed
+            .min()
+            .map_or(choice.algorithm, |(_, quickest)| quickest)
+    }
+
+    fn busiest(&mut self, collective: Collective, algorithm: Algorithm) -> f64 {
+        let Some(site) = &self.policy.site else {
+            return 0.0;
+        };
+        let (members, topology) = (&self.members, &self.topology);
+        let busiest = self.busiest.entry((collective, algorithm));
+        *busiest.or_insert_with(|| {
+            let schedule = generate(collective, algorithm, topology);
+            schedule.map_or(0.0, |schedule| site.busiest(members, &schedule))
+        })
     }
 
     /// The verified schedule of an algorithm.

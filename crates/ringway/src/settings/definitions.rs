@@ -79,6 +79,23 @@ pub const DEFINITIONS: &[Definition] = &[
         show: |v| show_duration(v.connect_timeout),
     },
     Definition {
+        name: "fabric",
+        default: "none",
+        expected: "`none`, or the path of a file as `ringway fabric new` writes",
+        doc: "The network under the job, for the order of hosts in rings and trees, and for the choice of algorithms. Rank 0's \
+              counts. Hosts are found in it by their names.",
+        set: |v, text| {
+            put(
+                &mut v.fabric,
+                word(text).map(|text| (text != "none").then(|| text.into())),
+            )
+        },
+        show: |v| {
+            let path = v.fabric.as_ref();
+            path.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+        },
+    },
+    Definition {
         name: "failure_after",
         default: "1500ms",
         expected: "a duration from 100ms to 1h, at least three heartbeats",

@@ -1,6 +1,6 @@
 //! The values of the settings, typed.
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use ringway_link::{BadFilter, InterfaceFilter, Ports};
 
@@ -17,6 +17,8 @@ pub struct Values {
     pub buffer_size: u64,
     /// How long to wait for all ranks to join, and for a connection.
     pub connect_timeout: Duration,
+    /// The file that describes the network; none: nobody has told of it.
+    pub fabric: Option<PathBuf>,
     /// How long a rank may be silent before it counts as failed.
     pub failure_after: Duration,
     /// Time between two signs of life.
@@ -54,6 +56,7 @@ impl Default for Values {
             arena_size: 0,
             buffer_size: 0,
             connect_timeout: Duration::ZERO,
+            fabric: None,
             failure_after: Duration::ZERO,
             heartbeat: Duration::ZERO,
             hierarchy_levels: None,
