@@ -80,8 +80,7 @@ type Operation = (usize, usize, usize, Option<usize>);
 
 fn request(
     (place, root, kind, op): Operation,
-    input: Range,
-    output: Range,
+    (input, output): (Range, Range),
     counts: Option<(Vec<usize>, Vec<usize>)>,
     timeout: f64,
 ) -> PyResult<Request> {
@@ -127,34 +126,34 @@ fn limit(seconds: f64) -> Duration {
         .min(MOST)
 }
 
-/// Runs a collective to its end.
+/// Runs a collective on the memory of its input and its output to its end.
 #[pyfunction]
 pub(crate) fn run(
     communicator: &Bound<'_, Communicator>,
     operation: Operation,
-    input: Range,
-    output: Range,
+    memory: (Range, Range),
     counts: Option<(Vec<usize>, Vec<usize>)>,
     timeout: f64,
     keep: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let request = request(operation, input, output, counts, timeout)?;
+    let request = request(operation, memory, counts, timeout)?;
     let engine = communicator.get().engine()?;
     blocking::run(communicator.py(), engine, request, || keep.clone().unbind())
 }
 
-/// Starts a collective.
+/// Starts a collective; among operations in flight, those of higher priority go first.
 #[pyfunction]
+#[pyo3(signature = (communicator, operation, memory, counts, timeout, keep, priority=0))]
 pub(crate) fn submit(
     communicator: &Bound<'_, Communicator>,
     operation: Operation,
-    input: Range,
-    output: Range,
+    memory: (Range, Range),
     counts: Option<(Vec<usize>, Vec<usize>)>,
     timeout: f64,
     keep: Py<PyAny>,
+    priority: u8,
 ) -> PyResult<Work> {
-    let request = request(operation, input, output, counts, timeout)?;
+    let request = request(operation, memory, counts, timeout)?.priority(priority);
     let engine = communicator.get().engine()?;
     let work = communicator
         .py()

@@ -75,6 +75,16 @@ impl Work {
         Ok(self.inner.is_done())
     }
 
+    /// How many seconds ago the operation was started and ended; None while it is in flight.
+    fn _ages(&self) -> PyResult<Option<(f64, f64)>> {
+        self.inner.check()?;
+        let age = |moment: Instant| moment.elapsed().as_secs_f64();
+        Ok(self
+            .inner
+            .span()
+            .map(|(begun, ended)| (age(begun), age(ended))))
+    }
+
     /// Calls `callback` with None or the exception when the operation has ended, on whichever thread ends it. At most
     /// once for an operation.
     fn _on_end(&self, callback: Py<PyAny>) -> PyResult<()> {

@@ -18,6 +18,10 @@ from ranks import CASES, World, environment
         ("tensors", 2),
         ("tensors", 3),
         ("ddp", 2),
+        ("pipelined", 2),
+        ("pipelined", 3),
+        ("pipeline_errors", 2),
+        ("pipeline_errors", 3),
         ("sharded", 2),
         ("again", 2),
         ("early", 3),
@@ -48,7 +52,7 @@ def test_different_calls_are_named_on_both_ranks(what: str, tmp_path: Path) -> N
             assert "named both" in text
 
 
-@pytest.mark.parametrize("call", ["blocking", "wait", "future", "ddp"])
+@pytest.mark.parametrize("call", ["blocking", "wait", "future", "ddp", "pipeline"])
 def test_a_killed_rank_is_named_within_two_seconds(call: str, tmp_path: Path) -> None:
     with World(tmp_path, "killed", 3, [call]) as world:
         statuses = world.statuses(60)

@@ -60,7 +60,7 @@ impl Store for Shelf {
 
 /// What carries operations in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
+pub(crate) enum Over {
     /// Messages, through the loopback transport.
     Messages,
     /// Memory that all ranks map.
@@ -68,7 +68,7 @@ enum Over {
 }
 
 /// Runs `body` as every rank of a world of `ranks`, each on a thread.
-fn world_over<R: Send>(
+pub(crate) fn world_over<R: Send>(
     over: Over,
     ranks: usize,
     settings: &[(&str, &str)],

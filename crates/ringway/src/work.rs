@@ -1,6 +1,10 @@
 //! Asynchronous operations: handles, owned buffers, and scopes for borrowed ones.
 
-use std::{marker::PhantomData, sync::Arc, time::Duration};
+use std::{
+    marker::PhantomData,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ringway_plan::{Algorithm, Collective, ReduceOp};
 
@@ -19,6 +23,11 @@ impl Work {
     /// Whether it has ended, well or not.
     pub fn is_done(&self) -> bool {
         self.task.is_done()
+    }
+
+    /// When it was started and when it ended; `None` while it is in flight.
+    pub fn span(&self) -> Option<(Instant, Instant)> {
+        Some((self.task.begun, self.task.ended_at()?))
     }
 
     /// Drives the operation on the calling thread until it has ended.

@@ -217,6 +217,7 @@ class Work:
         seconds."""
     def is_done(self) -> bool:
         """Whether it has ended, well or not."""
+    def _ages(self) -> tuple[float, float] | None: ...
     def _on_end(self, callback: Callable[[Exception | None], object]) -> None: ...
 
 @final
@@ -265,8 +266,7 @@ def register(communicator: Communicator, ranges: Sequence[Range], keep: object) 
 def run(
     communicator: Communicator,
     operation: Operation,
-    input: Range,
-    output: Range,
+    memory: tuple[Range, Range],
     counts: Counts | None,
     timeout: float,
     keep: object,
@@ -274,11 +274,11 @@ def run(
 def submit(
     communicator: Communicator,
     operation: Operation,
-    input: Range,
-    output: Range,
+    memory: tuple[Range, Range],
     counts: Counts | None,
     timeout: float,
     keep: object,
+    priority: int = 0,
 ) -> Work: ...
 def message(
     communicator: Communicator,

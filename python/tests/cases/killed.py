@@ -1,11 +1,13 @@
 """The last rank is killed while the others are in a call; they say who it was, and how long they waited."""
 
+import math
 import os
 import signal
 import sys
 import time
 
 import ringway
+import ringway.torch
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -14,16 +16,32 @@ from torch_rank import join
 
 me, n = join()
 net = DistributedDataParallel(nn.Linear(1000, 1000))
+deep = nn.Sequential(*(nn.Linear(200, 200) for _ in range(10)))
+pipeline = ringway.torch.Pipeline(deep, torch.optim.SGD(deep.parameters(), lr=0.1))
 x = torch.ones(10)
 dist.barrier()
+
+
+def train(until):
+    while time.monotonic() < until:
+        deep(torch.ones(4, 200)).sum().backward()
+        pipeline.step()
+
+
 if me == n - 1:
-    time.sleep(0.5)
+    if sys.argv[1] == "pipeline":
+        train(time.monotonic() + 0.5)
+        # In the middle of a step: the other ranks wait for what is not sent any more.
+        deep(torch.ones(4, 200)).sum().backward()
+    else:
+        time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGKILL)
 
 calls = {
     "blocking": lambda: dist.all_reduce(x),
     "wait": lambda: dist.all_reduce(x, async_op=True).wait(),
     "future": lambda: dist.all_reduce(x, async_op=True).get_future().wait(),
+    "pipeline": lambda: train(math.inf),
     "ddp": lambda: net(torch.ones(4, 1000)).sum().backward(),
 }
 began = time.monotonic()

@@ -49,6 +49,8 @@ pub(crate) type Callback = Box<dyn FnOnce(&Result<(), Error>) + Send>;
 #[derive(Default)]
 struct End {
     result: Option<Result<(), Error>>,
+    /// When it ended.
+    at: Option<Instant>,
     /// Threads in [`Task::sleep`]: waking nobody would still be a system call.
     sleepers: usize,
     /// Buffers that the operation owns, released when the handle takes them or with the task.
@@ -156,6 +158,7 @@ impl Task {
         }
         let callback = end.callback.take();
         end.result = Some(result.clone());
+        end.at = Some(Instant::now());
         self.done.store(true, Ordering::Release);
         if end.sleepers > 0 {
             self.ended.notify_all();
@@ -183,6 +186,11 @@ impl Task {
         } else {
             None
         }
+    }
+
+    /// When it ended; `None` while it has not.
+    pub(crate) fn ended_at(&self) -> Option<Instant> {
+        lock(&self.end).at
     }
 
     /// The buffers that it kept.

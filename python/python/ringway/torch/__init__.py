@@ -16,9 +16,10 @@ import torch.distributed as dist
 
 from ringway.torch._backend import RingwayBackend, empty, register_parameter_buffers
 from ringway.torch._holder import pass_on_completion
+from ringway.torch._pipeline import Pipeline
 from ringway.torch._work import RingwayWork
 
-__all__ = ["RingwayBackend", "RingwayWork", "empty", "register_parameter_buffers"]
+__all__ = ["Pipeline", "RingwayBackend", "RingwayWork", "empty", "register_parameter_buffers"]
 
 pass_on_completion()
 dist.Backend.register_backend("ringway", RingwayBackend, extended_api=True, devices=["cpu"])

@@ -161,12 +161,12 @@ class RingwayBackend(c10d.Backend):
         """Makes a collective call on the memory of an input and an output, which `keep` keeps. A blocking one returns
         when it has ended, and no work for anybody to wait for."""
         self._calls += 1
-        (source, target), timeout = memory, options.timeout
+        timeout = options.timeout
         limit = self._timeout if timeout <= _NO_LIMIT else timeout.total_seconds()
         if options.asyncOp or self._batch is not None:
-            work = _ringway.submit(self.communicator, operation, source, target, counts, limit, keep)
+            work = _ringway.submit(self.communicator, operation, memory, counts, limit, keep)
             return self._batched(RingwayWork([work], tensors, finish))
-        _ringway.run(self.communicator, operation, source, target, counts, limit, keep)
+        _ringway.run(self.communicator, operation, memory, counts, limit, keep)
         if finish is not None:
             finish()
         return None

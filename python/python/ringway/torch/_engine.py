@@ -1,0 +1,54 @@
+"""The engine's calls that the pipeline and the communication hooks make, in a group of their own."""
+
+import torch
+from torch import Tensor
+
+from ringway import _ringway
+from ringway._ringway import Work
+from ringway.torch import _memory
+from ringway.torch._backend import RingwayBackend
+from ringway.torch._tensors import EMPTY, KINDS, kind_of, place
+
+_collectives, _reductions = _ringway.places()
+_ALL_GATHER, _ALL_REDUCE, _BROADCAST = (_collectives[name] for name in ("all_gather", "all_reduce", "broadcast"))
+AVERAGE, SUM = _reductions["avg"], _reductions["sum"]
+
+
+class Engine:
+    """The ranks of a process group, as a group of its own: the program may make calls of its own in between."""
+
+    def __init__(self, backend: RingwayBackend) -> None:
+        self._backend = backend
+        self.rank, self.size = backend.rank(), backend.size()
+        communicator = backend.communicator.split(0, self.rank)
+        assert communicator is not None  # Who gives a colour is in a group.
+        self._communicator = communicator
+
+    def allocate(self, count: int, dtype: torch.dtype) -> Tensor:
+        """Zeros in memory that ranks of one host reach without a copy."""
+        return _memory.allocate(self._communicator, torch.Size((count,)), dtype)
+
+    def start_all_reduce(self, memory: Tensor, op: int, priority: int) -> Work:
+        """Starts an all-reduce in place of a tensor whose elements lie one after the other, in whatever order."""
+        operation, where = (_ALL_REDUCE, 0, KINDS[memory.dtype], op), place(memory)
+        limit = self._backend._timeout
+        return _ringway.submit(self._communicator, operation, (where, where), None, limit, memory, priority)
+
+    def all_gather(self, mine: Tensor) -> Tensor:
+        """What every rank has: (ranks, *shape)."""
+        gathered = torch.empty((self.size, *mine.shape), dtype=mine.dtype)
+        operation = (_ALL_GATHER, 0, KINDS[mine.dtype], None)
+        memory = (place(mine), place(gathered))
+        _ringway.run(self._communicator, operation, memory, None, self._backend._timeout, (mine, gathered))
+        return gathered
+
+    def broadcast(self, memory: Tensor) -> None:
+        """Rank 0's values for everyone, in place of a tensor whose elements lie one after the other."""
+        operation, where = (_BROADCAST, 0, kind_of(memory), None), place(memory)
+        source = where if self.rank == 0 else EMPTY
+        _ringway.run(self._communicator, operation, (source, where), None, self._backend._timeout, memory)
+
+
+def dense_stride(tensor: Tensor) -> tuple[int, ...]:
+    """The tensor's strides if its elements lie one after the other in whatever order, else those of a copy."""
+    return torch.empty_like(tensor, device="meta").stride()

@@ -1,0 +1,369 @@
+"""Training with gradients that are reduced, and parameters that are updated, while the model computes."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from ringway import ArgumentError, Error
+from ringway.torch import _agreement
+from ringway.torch._backend import _backend_of
+from ringway.torch._divided import DividedOptimizer, Hyperparameters
+from ringway.torch._engine import AVERAGE, Engine
+from ringway.torch._tensors import number_kind
+from ringway.torch._unit import Unit, units
+from ringway.torch._watch import Hook, Modules
+
+
+class Pipeline:
+    """Data-parallel training of a model, in which communication hides behind computation.
+
+        pipeline = ringway.torch.Pipeline(model, optimizer)
+        for x, y in loader:
+            loss(model(x), y).backward()
+            pipeline.step()
+
+    While the backward pass runs, gradients are averaged over the ranks of ``group`` as soon as they are there. ``step``
+    returns at once: a parameter is updated when its gradient has come, at the latest when the next forward pass calls
+    the module that it belongs to. The parameters are the same bits as with the same all-reduces after the backward
+    pass and a step of the optimizer then.
+
+    At the beginning rank 0's parameters and buffers are copied to all ranks. Gradients of ``bucket_bytes`` or more are
+    reduced where they are, smaller ones in packs of about that size. Every rank must use the same parameters in a
+    step; if not, all ranks get an :class:`ringway.Error` that names them.
+
+    Whoever reads parameters or gradients other than by calling modules calls :meth:`synchronize` first. The
+    ``state_dict`` of model and optimizer do so by themselves.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        group: dist.ProcessGroup | None = None,
+        bucket_bytes: int = 1 << 19,
+    ) -> None:
+        self._optimizer = optimizer
+        self._divided = DividedOptimizer(optimizer)
+        self._names, self._parameters = _of_both(model, self._divided)
+        self._bucket_bytes = bucket_bytes
+        self._engine = Engine(_backend_of(group))
+        _agreement.check_models(self._engine, self._names, self._parameters, bucket_bytes)
+        for tensor in (*model.parameters(), *model.buffers()):
+            _agreement.copy_from_first(self._engine, tensor.detach())
+        self._flags = _agreement.Flags(self._engine, self._names)
+        self._modules = Modules(model, self._parameters)
+
+        self._syncs = True
+        self._is_open = False
+        """Whether a backward pass has begun to reduce."""
+        self._are_averages = False
+        """Whether the parameters' gradients are averages, and not this rank's own."""
+        self._came: list[int] | None = []
+        """Parameters in the order in which their gradients came; None once that order is settled."""
+        self._called: dict[int, None] = {}
+        """Modules that were called since the last step, in order."""
+        self._in_flight: dict[Unit, None] = {}
+        """Units whose all-reduces were started for gradients that nobody has asked for yet."""
+        self._updates: dict[Unit, None] = {}
+        """Units that a step was called for and that are not updated yet."""
+        self._hyperparameters: Hyperparameters = []
+        """Those of that step."""
+        self._waiting: dict[int, list[Unit]] = {}
+        """What must be updated when a module is called."""
+        self._place(range(len(self._parameters) - 1, -1, -1), range(len(self._parameters)))
+
+        self._hooked: set[int] = set()
+        self._hook_parameters()
+        for number, module in enumerate(self._modules.modules):
+            module.register_forward_pre_hook(Hook(self._before_call, number), prepend=True)
+        model.register_state_dict_pre_hook(Hook(self._before_reading))  # type: ignore[no-untyped-call]
+        optimizer.register_state_dict_pre_hook(Hook(self._before_reading))
+        optimizer.register_step_pre_hook(Hook(self._before_whole_step))
+
+    # What the program calls.
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it backward passes add gradients up on this rank, for a later one outside of it to average."""
+        syncs, self._syncs = self._syncs, False
+        try:
+            yield
+        finally:
+            self._syncs = syncs
+
+    def step(self) -> None:
+        """Steps the optimizer with the averaged gradients, by parameters as these come, and then drops the gradients.
+
+        Hyperparameters are as they are now, whatever a scheduler does next. After :meth:`synchronize`, and for an
+        optimizer with step hooks of the program's, the step is taken as a whole and at once.
+        """
+        self._finish_updates()
+        if self._are_averages or self._came is not None or self._divided.has_hooks():
+            self._optimizer.step()
+            for parameter in self._parameters:
+                parameter.grad = None
+        else:
+            self._start_rest()
+            self._hyperparameters = self._divided.hyperparameters()
+            self._updates = self._in_flight
+            self._in_flight = {}
+            # It has taken a step as far as schedulers are concerned.
+            self._optimizer._opt_called = True  # type: ignore[attr-defined]
+            self._defer()
+        self._hook_parameters()
+
+    def synchronize(self) -> float:
+        """Waits for what is under way; returns the seconds waited.
+
+        Then the parameters are what the last :meth:`step` makes of them. If a backward pass was the last call, every
+        ``parameter.grad`` is the average: clip them or unscale them, and call :meth:`step` or the optimizer's own,
+        directly or through a scaler. The price is what this returns: a wait for the last gradient, with nothing to
+        hide it behind.
+        """
+        began = time.perf_counter()
+        self._finish_updates()
+        if self._is_open:
+            self._average()
+        return time.perf_counter() - began
+
+    def state_dict(self) -> dict[str, list[str]]:
+        """The order in which gradients are reduced. A run that is resumed with it makes the same calls, and so gets the
+        same bits."""
+        self.synchronize()
+        if self._came is not None:
+            return {}
+        orders = {"order": self._order, "need": self._need}
+        return {key: [self._names[index] for index in order] for key, order in orders.items()}
+
+    def load_state_dict(self, state: Mapping[str, Sequence[str]]) -> None:
+        """Takes up what :meth:`state_dict` gave, on all ranks. Model and optimizer have state of their own."""
+        self.synchronize()
+        if not state:
+            return
+        numbers = {name: index for index, name in enumerate(self._names)}
+        order, need = state["order"], state["need"]
+        if sorted(order) != sorted(numbers) or sorted(need) != sorted(numbers):
+            raise ArgumentError(
+                "this is the state of a pipeline for other parameters: load it into one for the same model"
+            )
+        self._place([numbers[name] for name in order], [numbers[name] for name in need])
+        self._came = None
+
+    # What hooks call.
+
+    def _gradient_is_here(self, index: int) -> None:
+        unit = self._unit_of[index]
+        if unit in self._updates:
+            raise Error(
+                f"{self._names[index]} was used before its update: the module that it belongs to was not called as in "
+                f"the step before. Call synchronize() before a forward pass that uses parameters in another way"
+            )
+        self._are_averages = False
+        if not self._syncs:
+            return
+        if index not in unit.absent:
+            raise Error(
+                f"the gradient of {self._names[index]} came twice since the last step: put all backward passes but the "
+                f"last under no_sync(), and have checkpoints use_reentrant=False"
+            )
+        self._is_open = True
+        if self._came is not None:
+            self._came.append(index)
+        self._take(index)
+        self._start_complete()
+
+    def _before_call(self, module: int) -> None:
+        self._called[module] = None
+        needed = self._waiting.pop(module, None)
+        if needed is not None and self._updates:
+            self._update([unit for unit in self._updates if unit in needed or unit.has_come()])
+
+    def _before_reading(self, _: int) -> None:
+        self._finish_updates()
+
+    def _before_whole_step(self, _: int) -> None:
+        if self._divided.is_stepping:
+            return
+        self._finish_updates()
+        if not self._are_averages:
+            self._average()
+        self._are_averages = False
+        self._called = {}
+
+    # Gradients on their way.
+
+    def _place(self, order: Iterable[int], need: Iterable[int]) -> None:
+        """Makes the units, in the order of the backward pass. Those that the forward pass needs first have the highest
+        priority."""
+        self._order, self._need = list(order), list(need)
+        self._units = units(self._order, self._parameters, self._bucket_bytes, self._engine.allocate)
+        self._unit_of = {index: unit for unit in self._units for index in unit.parameters}
+        turn = {index: at for at, index in enumerate(self._need)}
+        for unit in self._units:
+            unit.priority = 254 - min(turn[index] for index in unit.parameters) * 254 // len(self._parameters)
+        self._next = 0
+        """The unit whose all-reduce is to be started next."""
+        self._plan = _Plan(frozenset(), {}, self._units)
+
+    def _hook_parameters(self) -> None:
+        for index, parameter in enumerate(self._parameters):
+            if parameter.requires_grad and index not in self._hooked:
+                hook = Hook(self._gradient_is_here, index)
+                parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+                self._hooked.add(index)
+
+    def _take(self, index: int) -> None:
+        parameter = self._parameters[index]
+        gradient = parameter.grad
+        if gradient is None:
+            return
+        if gradient.layout is not torch.strided:
+            raise ArgumentError(
+                f"the gradient of {self._names[index]} is sparse; expected dense ones: make embeddings with "
+                f"sparse=False"
+            )
+        parameter.grad = None
+        self._unit_of[index].take(index, gradient.detach())
+
+    def _is_frozen(self, unit: Unit) -> bool:
+        return not any(self._parameters[index].requires_grad for index in unit.parameters)
+
+    def _start_complete(self) -> None:
+        """Starts all-reduces in the order that all ranks have, as far as gradients are there."""
+        for unit in self._units[self._next :]:
+            if unit in self._updates or (unit.absent and not self._is_frozen(unit)):
+                return
+            self._start(unit)
+
+    def _start_rest(self) -> None:
+        """Starts what the backward pass did not: gradients that came under `no_sync` alone, and zeros for those that
+        did not come."""
+        for unit in self._units[self._next :]:
+            for index in tuple(unit.absent):
+                self._take(index)
+            self._start(unit)
+        self._flags.start(index for unit in self._units for index in unit.absent)
+        self._next = 0
+        self._is_open = False
+
+    def _start(self, unit: Unit) -> None:
+        self._next += 1
+        if len(unit.absent) == len(unit.parameters) and self._is_frozen(unit):
+            return
+        unit.work = self._engine.start_all_reduce(unit.memory(), AVERAGE, unit.priority)
+        self._in_flight[unit] = None
+
+    def _average(self) -> None:
+        """Waits until all gradients are averages."""
+        self._start_rest()
+        self._deliver(self._in_flight)
+        self._in_flight = {}
+        self._are_averages = True
+        if self._came is not None:
+            self._settle_order(self._came)
+
+    def _deliver(self, arriving: Iterable[Unit]) -> list[Tensor]:
+        """Waits for units and gives their parameters the gradients; returns those that have one."""
+        self._flags.check()
+        parameters: list[Tensor] = []
+        for unit in arriving:
+            assert unit.work is not None
+            unit.work.wait()
+            for index in unit.parameters:
+                # The flags agree: what is absent here is absent everywhere.
+                if index not in unit.absent:
+                    self._parameters[index].grad = unit.gradient(index)
+                    parameters.append(self._parameters[index])
+            unit.clear()
+        return parameters
+
+    def _settle_order(self, came: list[int]) -> None:
+        """From the first backward pass on rank 0 all ranks know the order of gradients, and from the modules that were
+        called the order of need."""
+        self._came = None
+        order = [*came, *(index for index in self._order if index not in came)]
+        turns = {module: turn for turn, module in enumerate(self._called)}
+        first = [
+            min((turns[user] for user in self._modules.users(parameter, turns) or ()), default=len(turns))
+            for parameter in self._parameters
+        ]
+        need = sorted(range(len(first)), key=first.__getitem__)
+        both = torch.tensor([order, need])
+        self._engine.broadcast(both)
+        order, need = both.tolist()
+        self._place(order, need)
+
+    # Updates on their way.
+
+    def _defer(self) -> None:
+        """Finds out which module's call each update can wait for."""
+        called = frozenset(self._called)
+        if called != self._plan.called:
+            self._plan = self._plan_for(called)
+        self._waiting = dict(self._plan.waiting)
+        self._called = {}
+        at_once = [unit for unit in self._plan.at_once if unit in self._updates]
+        if at_once:
+            self._update(at_once)
+
+    def _plan_for(self, called: frozenset[int]) -> "_Plan":
+        waiting: dict[int, list[Unit]] = {}
+        at_once: list[Unit] = []
+        for unit in self._units:
+            users = [self._modules.users(self._parameters[index], called) for index in unit.parameters]
+            if None in users:
+                at_once.append(unit)
+                continue
+            for user in {module for each in users for module in each or ()}:
+                waiting.setdefault(user, []).append(unit)
+        return _Plan(called, waiting, at_once)
+
+    def _finish_updates(self) -> None:
+        if self._updates:
+            self._update(list(self._updates))
+
+    def _update(self, arriving: list[Unit]) -> None:
+        """Waits for units and updates their parameters."""
+        parameters = self._deliver(arriving)
+        for unit in arriving:
+            del self._updates[unit]
+        self._divided.step(parameters, self._hyperparameters)
+        for parameter in parameters:
+            parameter.grad = None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Where updates are waited for, if certain modules are called."""
+
+    called: frozenset[int]
+    waiting: dict[int, list[Unit]]
+    at_once: list[Unit]
+    """Units with parameters that are used otherwise."""
+
+
+def _of_both(model: nn.Module, divided: DividedOptimizer) -> tuple[list[str], list[nn.Parameter]]:
+    """The parameters of a model that an optimizer steps."""
+    stepped = {id(parameter) for parameter in divided.parameters()}
+    of_model = dict(model.named_parameters())
+    if stepped - {id(parameter) for parameter in of_model.values()}:
+        raise ArgumentError(
+            "the optimizer steps parameters that are not the model's: no call of a module could wait for them. Give "
+            "the pipeline a module that has them all"
+        )
+    both = {name: parameter for name, parameter in of_model.items() if id(parameter) in stepped}
+    if not both:
+        raise ArgumentError("the optimizer steps no parameters of the model")
+    for name, parameter in both.items():
+        if isinstance(parameter, DTensor) or not parameter.is_cpu:
+            kind = "a DTensor" if isinstance(parameter, DTensor) else f"on {parameter.device}"
+            raise ArgumentError(f"the pipeline is for whole parameters on the CPU, and {name} is {kind}")
+        number_kind(parameter)
+    return list(both), list(both.values())

@@ -1,0 +1,139 @@
+"""What a pipeline refuses, and what ranks get that do not use the same parameters: errors that say so, on all ranks."""
+
+import pytest
+import ringway
+import ringway.torch
+import torch
+from torch import nn
+from torch_rank import join, leave, run
+
+me, n = join()
+
+
+class Choice(nn.Module):
+    """Uses one of two branches, or the weight of one without calling it."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x, which):
+        if which == "weight":
+            return nn.functional.linear(x, self.left.weight)
+        return (self.left if which == "left" else self.right)(x)
+
+
+def make(kind=Choice, **options):
+    net = kind()
+    return net, ringway.torch.Pipeline(net, torch.optim.SGD(net.parameters(), lr=0.1), **options)
+
+
+def train(net, pipeline, *which):
+    for each in which:
+        net(torch.ones(4), each).sum().backward()
+    pipeline.step()
+
+
+def different_branches():
+    for bytes in (1, 1 << 20):
+        for steps in (0, 2):
+            net, pipeline = make(bucket_bytes=bytes)
+            with pytest.raises(ringway.Error) as error:
+                for _ in range(steps):
+                    train(net, pipeline, "left")
+                train(net, pipeline, "left" if me == 0 else "right")
+                pipeline.synchronize()
+            others = "rank 1" if n == 2 else "ranks " + ", ".join(map(str, range(1, n)))
+            assert f"left.weight has a gradient on rank 0 and none on {others}" in str(error.value)
+            assert f"right.weight has a gradient on {others} and none on rank 0" in str(error.value)
+
+
+def one_rank_without_a_backward_pass():
+    net, pipeline = make()
+    train(net, pipeline, "left")
+    with pytest.raises(ringway.Error, match=rf"left.weight has a gradient on .* and none on rank {n - 1}"):
+        train(net, pipeline, *(["left"] if me < n - 1 else []))
+        pipeline.synchronize()
+
+
+def two_backward_passes():
+    net, pipeline = make()
+    train(net, pipeline, "left")
+    with pytest.raises(ringway.Error, match=r"left\.\w+ came twice since the last step.*no_sync"):
+        train(net, pipeline, "left", "left")
+
+
+def use_before_the_update():
+    net, pipeline = make()
+    for _ in range(2):
+        train(net, pipeline, "left")
+    with pytest.raises(ringway.Error, match=r"left\.weight was used before its update.*synchronize"):
+        # The module around it is called before and stands for it only where it is not called by itself.
+        nn.functional.linear(torch.ones(4), net.left.weight).sum().backward()
+    # As the error says:
+    net, pipeline = make()
+    for which in ("left", "left", "weight", "left"):
+        pipeline.synchronize()
+        train(net, pipeline, which)
+
+
+def sparse_gradients():
+    net, pipeline = make(lambda: nn.Embedding(4, 4, sparse=True))
+    with pytest.raises(ringway.ArgumentError, match=r"sparse=False"):
+        net(torch.tensor([1])).sum().backward()
+        pipeline.step()
+
+
+def optimizers():
+    net = Choice()
+    with pytest.raises(ringway.ArgumentError, match="LBFGS evaluates the model again within its step"):
+        ringway.torch.Pipeline(net, torch.optim.LBFGS(net.parameters()))
+    with pytest.raises(ringway.ArgumentError, match="parameters that are not the model's"):
+        ringway.torch.Pipeline(net.left, torch.optim.SGD(net.parameters()))
+    with pytest.raises(ringway.ArgumentError, match=r"left\.weight is on meta"):
+        ringway.torch.Pipeline(net.to("meta"), torch.optim.SGD(net.parameters()))
+
+
+class Counting(torch.optim.SGD):
+    """Keeps the number of steps in its groups."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+        return super().step(closure)
+
+
+def an_optimizer_that_counts_in_its_groups():
+    net = Choice()
+    pipeline = ringway.torch.Pipeline(net, Counting(net.parameters()))
+    train(net, pipeline, "left")
+    with pytest.raises(ringway.Error, match="Counting keeps steps in its parameter groups"):
+        train(net, pipeline, "left")
+        pipeline.synchronize()
+
+
+def different_models():
+    with pytest.raises(ringway.ArgumentError, match=r"rank 1 has 2 and there 'weight: float32 \(5, 4\)"):
+        make(lambda: nn.Linear(4, 4 if me == 0 else 5))
+    with pytest.raises(ringway.ArgumentError, match="bucket_bytes=1"):
+        make(bucket_bytes=1 + me)
+
+
+def state_of_another_model():
+    _, pipeline = make()
+    with pytest.raises(ringway.ArgumentError, match="state of a pipeline for other parameters"):
+        pipeline.load_state_dict({"order": ["a"], "need": ["a"]})
+
+
+run(
+    different_branches,
+    one_rank_without_a_backward_pass,
+    two_backward_passes,
+    use_before_the_update,
+    sparse_gradients,
+    optimizers,
+    an_optimizer_that_counts_in_its_groups,
+    different_models,
+    state_of_another_model,
+)
+leave()
