@@ -159,6 +159,21 @@ impl Job {
     }
 }
 
+/// This command again, as several ranks.
+pub(crate) fn start_self(ranks: usize) -> Result<ExitCode> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut command = vec![program.display().to_string()];
+    command.extend(std::env::args().skip(1));
+    command.push("--started".to_owned());
+    Job {
+        command,
+        ranks,
+        prefix: false,
+        port: None,
+    }
+    .execute()
+}
+
 /// How a job ended.
 enum End {
     Well,

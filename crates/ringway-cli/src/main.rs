@@ -19,6 +19,7 @@ mod rdma;
 mod run;
 mod sim;
 mod size;
+mod step;
 mod svg;
 mod table;
 

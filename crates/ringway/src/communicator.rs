@@ -14,6 +14,7 @@ use ringway_sys::Memory;
 
 use crate::{
     ArenaBuffer, Descriptor, Error, Form, Request, Work,
+    bootstrap::{Part, Store},
     engine::{Engine, Limit, Membership, MessageOp, Operands, Plans, Task, Way, lock},
     group::{Group, Stream},
 };
@@ -432,6 +433,16 @@ impl Communicator {
     /// The deadline of operations that name none.
     pub fn timeout(&self) -> Duration {
         self.engine().settings.values().timeout
+    }
+
+    /// A store of the job under a name of the caller's, the same on all ranks: for values of its own, or for a second
+    /// communicator with other settings ([`Rendezvous::Store`](crate::bootstrap::Rendezvous::Store)). It lasts as long as
+    /// rank 0 is in the job.
+    pub fn store(&self, name: &str) -> Arc<dyn Store> {
+        Arc::new(Part {
+            store: self.engine().world.store.clone(),
+            prefix: format!("user/{name}"),
+        })
     }
 
     /// Bytes that this process has allocated for buffers, over all communicators.

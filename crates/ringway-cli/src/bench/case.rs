@@ -23,7 +23,8 @@ pub(super) struct Case {
 
 impl Case {
     pub(super) fn new(bench: &Bench) -> Result<Self> {
-        let collective = Collective::parse(&bench.collective, bench.root)?;
+        let collective =
+            Collective::parse(bench.collective.as_deref().unwrap_or_default(), bench.root)?;
         if collective.reduces() && !bench.op.supports(bench.dtype) {
             bail!(
                 "{} is not defined for {}: it is for integers",

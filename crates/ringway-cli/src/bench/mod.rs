@@ -12,13 +12,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 use ringway::{Builder, Communicator, DataType, ReduceOp, bootstrap::Launch};
 
 use crate::{
-    launch::Job,
+    launch::start_self,
     output::{self, Output},
     size,
+    step::Step,
 };
 use case::Case;
 use measure::{Measure, Sample};
@@ -31,13 +32,17 @@ use measure::{Measure, Sample};
 /// / time; busbw is algbw times 2(n-1)/n for all_reduce, (n-1)/n for the others but broadcast and reduce; in GB/s of 10^9
 /// bytes.
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Examples:
   ringway bench all-reduce --ranks 2 -b 4 -e 64M -f 4
   ringway bench all-reduce --ranks 4 --transport tcp --sizes 4,64K,1M --seconds 0.5 --json -
   srun ringway bench reduce-scatter -b 1M -e 1G -d bf16 --plot bandwidth.svg")]
 pub(crate) struct Bench {
     /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all or barrier.
-    collective: String,
+    #[arg(required = true)]
+    collective: Option<String>,
+    #[command(subcommand)]
+    other: Option<Other>,
     /// The smallest size.
     #[arg(short = 'b', long = "minbytes", value_parser = size::positive, default_value = "4")]
     min: usize,
@@ -103,6 +108,12 @@ pub(crate) struct Bench {
     plot: Option<PathBuf>,
 }
 
+/// What is measured that is no collective.
+#[derive(Clone, Debug, Subcommand)]
+enum Other {
+    Step(Step),
+}
+
 /// Where a benchmark's buffers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Placement {
@@ -112,13 +123,16 @@ pub(crate) enum Placement {
 
 impl Bench {
     pub(crate) fn execute(self) -> Result<ExitCode> {
+        if let Some(Other::Step(step)) = self.other {
+            return step.execute();
+        }
         let case = Case::new(&self)?;
         if let (Some(ranks), false) = (self.ranks, self.started) {
             // What is wrong is said once, here, and not by each rank.
             case.check(ranks.into())?;
             self.files()
                 .try_for_each(|(flag, path)| output::probe(flag, path))?;
-            return start_ranks(ranks.into());
+            return start_self(ranks.into());
         }
         tracing_subscriber::fmt()
             .with_max_level(case.settings.values().log)
@@ -249,19 +263,4 @@ fn one(text: &str) -> Result<u16, String> {
             "expected 1: a process is one rank; --ranks N or a launcher starts several".to_owned(),
         ),
     }
-}
-
-/// This command again, as several ranks.
-fn start_ranks(ranks: usize) -> Result<ExitCode> {
-    let program = std::env::current_exe().context("finding this program")?;
-    let mut command = vec![program.display().to_string()];
-    command.extend(std::env::args().skip(1));
-    command.push("--started".to_owned());
-    Job {
-        command,
-        ranks,
-        prefix: false,
-        port: None,
-    }
-    .execute()
 }

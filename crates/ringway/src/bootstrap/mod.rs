@@ -27,6 +27,7 @@ pub use hostlist::expand_hostlist;
 pub use join::join;
 pub(crate) use join::missing;
 pub use launch::{Launch, Launcher, Rendezvous};
+pub(crate) use store::Part;
 pub use store::{Store, StoreError};
 pub use world::{HostId, Member, World};
 

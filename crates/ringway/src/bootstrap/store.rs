@@ -1,6 +1,9 @@
 //! A place where ranks leave values for each other.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// A key-value store that all ranks of a job reach: Ringway's own, or an external one such as PyTorch's.
 ///
@@ -20,6 +23,32 @@ pub trait Store: Send + Sync {
 
     /// The store in a few words, for errors: `PyTorch's store at 10.0.0.1:29500`.
     fn describe(&self) -> String;
+}
+
+/// Part of a store: the keys that begin with a prefix.
+pub(crate) struct Part {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) prefix: String,
+}
+
+impl Part {
+    fn key(&self, key: &str) -> String {
+        format!("{}/{key}", self.prefix)
+    }
+}
+
+impl Store for Part {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.store.set(&self.key(key), value)
+    }
+
+    fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>, StoreError> {
+        self.store.get(&self.key(key), deadline)
+    }
+
+    fn describe(&self) -> String {
+        format!("{} of {}", self.prefix, self.store.describe())
+    }
 }
 
 /// Why a store did not do what it was asked.

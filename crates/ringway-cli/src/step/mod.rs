@@ -1,0 +1,258 @@
+//! `ringway bench step`: what each optimization of the gradient path makes of a training step.
+
+mod model;
+mod report;
+mod timeline;
+mod train;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use ringway::{
+    Builder, Communicator,
+    bootstrap::{Launch, Rendezvous},
+    settings::{Settings, Source},
+};
+
+use crate::{
+    launch::start_self,
+    output::{self, Output},
+    size,
+};
+use model::Model;
+use timeline::Timeline;
+use train::Trainer;
+
+/// Measure a training step's communication, with one optimization after the other.
+///
+/// The gradients have the sizes and the order of a model's, and go over real transports; compute is stood in for by waiting as long
+/// as each layer would take, forward a third and backward two thirds. Each stage has what those before it have:
+///   baseline      every gradient by itself after backward, around one ring in the launcher's order
+///   hierarchical  the algorithm by the cost model for the size, the ranks and the hosts
+///   overlap       gradients go while backward runs; the next forward waits layer by layer
+///   topology      hosts in the order, and algorithms by the shared links, of the fabric (--fabric)
+///   batching      gradients that come within 10 ms go together: 1 MB at least, 10 MB at most
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  ringway bench step --model resnet152 --ranks 2
+  ringway bench step --model gpt2 --scale 0.1 --ranks 4 --transport tcp --compute 0.5 --json steps.json
+  ringway lab run fabric.yaml -- ringway bench step --model resnet152 --scale 0.1 --fabric fabric.yaml")]
+pub(crate) struct Step {
+    /// resnet152, transformer-xl, gpt2, gpt2-xl or llama-7b-layer.
+    #[arg(long, default_value = "resnet152")]
+    model: Model,
+    /// Of each gradient, this part of its elements: for links that are slower than the model's.
+    #[arg(long, default_value_t = 1.0, value_parser = scale)]
+    scale: f64,
+    /// Seconds of compute in a step; unless said, so that --share holds.
+    #[arg(long, value_parser = size::seconds)]
+    compute: Option<f64>,
+    /// The part of the baseline's step that communication takes.
+    #[arg(long, default_value_t = 0.42, value_parser = share, conflicts_with = "compute")]
+    share: f64,
+    /// Steps that are measured of each stage, after one that is not.
+    #[arg(short = 'n', long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    steps: u32,
+    /// The last stage, or the stages to run; the baseline is always run.
+    #[arg(long, value_delimiter = ',', value_enum)]
+    stages: Vec<Stage>,
+    /// The fabric file, for the stage `topology`; RINGWAY_FABRIC unless said.
+    #[arg(long)]
+    fabric: Option<PathBuf>,
+    /// What may carry the data: auto, shm, tcp, rdma.
+    #[arg(long)]
+    transport: Option<String>,
+    /// Start this many ranks on this machine.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    ranks: Option<u16>,
+    /// This is one of the ranks that --ranks has started.
+    #[arg(long, hide = true)]
+    started: bool,
+    /// Write the rows as JSON to this file; `-` is the standard output, without the table.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// What is added to the stage before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Stage {
+    Baseline,
+    Hierarchical,
+    Overlap,
+    Topology,
+    Batching,
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    part(text, 1e-6..=1.0)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    part(text, 0.01..=0.99)
+}
+
+fn part(text: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| range.contains(value));
+    value.ok_or_else(|| {
+        format!(
+            "expected a number from {} to {}",
+            range.start(),
+            range.end()
+        )
+    })
+}
+
+impl Step {
+    pub(crate) fn execute(self) -> Result<ExitCode> {
+        let settings = self.settings()?;
+        if let (Some(ranks), false) = (self.ranks, self.started) {
+            if let Some(path) = self.file() {
+                output::probe("--json", path)?;
+            }
+            return start_self(ranks.into());
+        }
+        tracing_subscriber::fmt()
+            .with_max_level(settings.values().log)
+            .with_writer(std::io::stderr)
+            .init();
+        let launch = Launch::detect().context(
+            "joining the ranks (start them with --ranks N, `ringway run`, torchrun, srun or mpirun)",
+        )?;
+        let json = match self.file().filter(|_| launch.rank == 0) {
+            Some(path) => Some(Output::open("--json", path)?),
+            None => None,
+        };
+        let rows = self.measure(&settings, &launch)?;
+        if launch.rank > 0 {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let text = report::json(&self, launch.size, &rows)?;
+        match json {
+            Some(file) => file.write(&text)?,
+            None if self.json.is_some() => output::print(&format!("{text}\n"))?,
+            None => {}
+        }
+        let wrong: u64 = rows.iter().map(|row| row.figures.wrong).sum();
+        if wrong > 0 {
+            bail!("{wrong} gradients are wrong");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The file for JSON, if it is one.
+    fn file(&self) -> Option<&std::path::Path> {
+        self.json.as_deref().filter(|path| path.as_os_str() != "-")
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let mut settings = Settings::load()?;
+        let flag = |name: &str| Source::Flag {
+            name: name.to_owned(),
+        };
+        if let Some(transport) = &self.transport {
+            settings.set("transports", transport, flag("--transport"))?;
+        }
+        if let Some(fabric) = &self.fabric {
+            let fabric = fabric.display().to_string();
+            settings.set("fabric", &fabric, flag("--fabric"))?;
+        }
+        Ok(settings)
+    }
+
+    /// The stages that are wanted, and can be had.
+    fn wanted(&self, settings: &Settings) -> Vec<Stage> {
+        let has_fabric = settings.values().fabric.is_some();
+        let all = Stage::value_variants().iter().copied();
+        let named = |stage: &Stage| match self.stages.len() {
+            0 => *stage != Stage::Topology || has_fabric,
+            1 => *stage <= self.stages[0],
+            _ => *stage == Stage::Baseline || self.stages.contains(stage),
+        };
+        all.filter(named).collect()
+    }
+
+    /// Measures all stages; rank 0 prints them as they come.
+    fn measure(&self, settings: &Settings, launch: &Launch) -> Result<Vec<report::Row>> {
+        let mut layers = self.model.layers();
+        for layer in layers.iter_mut().filter(|layer| layer.elements > 0) {
+            layer.elements = ((layer.elements as f64 * self.scale) as usize).max(1);
+        }
+        let wanted = self.wanted(settings);
+        let table = launch.rank == 0 && self.json.as_ref().is_none_or(|p| p.as_os_str() != "-");
+        // Each stage has a communicator with settings of its own, whose ranks meet through this one.
+        let base = connect(settings, launch.clone(), false, false)?;
+        let mut compute = self.compute;
+        let mut rows: Vec<report::Row> = Vec::new();
+        for &stage in &wanted {
+            let has = |other: Stage| other <= stage && wanted.contains(&other);
+            let launch = Launch {
+                rendezvous: Rendezvous::Store(base.store(&format!("{stage:?}"))),
+                ..launch.clone()
+            };
+            let comm = connect(
+                settings,
+                launch,
+                has(Stage::Hierarchical),
+                has(Stage::Topology),
+            )?;
+            let seconds = match compute {
+                Some(seconds) => seconds,
+                None => *compute.insert(self.compute_for_share(&comm, &layers)?),
+            };
+            let seconds_of_compute = Duration::from_secs_f64(seconds);
+            let timeline = Timeline::new(&layers, seconds_of_compute, has(Stage::Batching));
+            let mut trainer = Trainer::new(&comm, &timeline, has(Stage::Overlap))?;
+            let row = report::Row {
+                stage,
+                operations: timeline.operations.len(),
+                compute: seconds,
+                figures: trainer.run(self.steps)?,
+            };
+            comm.barrier()?;
+            if table {
+                if rows.is_empty() {
+                    let bytes = 4 * timeline.elements;
+                    output::print(&report::heading(self, &comm, bytes, seconds))?;
+                }
+                output::print(&report::line(&row, rows.first()))?;
+            }
+            rows.push(row);
+        }
+        base.barrier()?;
+        if table && !wanted.contains(&Stage::Topology) && self.stages.is_empty() {
+            output::print("without topology: no fabric file is given (--fabric)\n")?;
+        }
+        Ok(rows)
+    }
+
+    /// Seconds of compute beside which communication takes its share of the baseline's step.
+    fn compute_for_share(&self, comm: &Communicator, layers: &[model::Layer]) -> Result<f64> {
+        let timeline = Timeline::new(layers, Duration::ZERO, false);
+        let figures = Trainer::new(comm, &timeline, false)?.run(2)?;
+        Ok(figures.step * (1.0 - self.share) / self.share)
+    }
+}
+
+/// A communicator for a stage.
+fn connect(
+    settings: &Settings,
+    launch: Launch,
+    choose: bool,
+    topology: bool,
+) -> Result<Communicator> {
+    let mut settings = settings.clone();
+    let stage = || Source::Flag {
+        name: "--stages".to_owned(),
+    };
+    if !choose {
+        settings.set("algorithm", "ring", stage())?;
+    }
+    if !topology {
+        settings.set("fabric", "none", stage())?;
+    }
+    Ok(Builder::default()
+        .settings(settings)
+        .launch(launch)
+        .connect()?)
+}
