@@ -55,6 +55,7 @@ fn connect(endpoint: &mut Endpoint<Vec<u8>>, which: usize) -> Option<Handle> {
         first_psn: Psn::new(0),
         timeout: AckTimeout::new(10)?,
         retries: 3,
+        backs_off: false,
         rnr_retries: 3,
         initiator_depth: 2,
         window: NonZeroU32::MIN.saturating_add(15),

@@ -61,6 +61,7 @@ fuzz_target!(|bytes: &[u8]| {
         first_psn: Psn::new(0),
         timeout,
         retries: 3,
+        backs_off: false,
         rnr_retries: 3,
         initiator_depth: 2,
         window: NonZeroU32::MIN.saturating_add(15),

@@ -10,6 +10,9 @@ impl AckTimeout {
     /// 67 ms, code 14: what most programs on verbs ask for.
     pub const USUAL: Self = Self(14);
 
+    /// 268 ms, code 16: for whom it costs little to wait, and much to give up.
+    pub const LONG: Self = Self(16);
+
     /// The timeout of a code from 0 to 31; None beyond.
     pub const fn new(code: u8) -> Option<Self> {
         if code < 32 { Some(Self(code)) } else { None }

@@ -75,6 +75,8 @@ pub struct Limits {
     pub regions: u32,
     /// The most READs and atomic operations under way at a queue pair, going out or coming in.
     pub initiator_depth: u8,
+    /// Whether it answers peers while nobody polls it, as NICs do.
+    pub answers_alone: bool,
 }
 
 /// What a queue pair is to be. The defaults suit one of several to a peer in a data center.
@@ -94,8 +96,8 @@ pub struct QueuePairOptions {
     pub traffic_class: u8,
     /// How long to wait for an acknowledgement.
     pub ack_timeout: AckTimeout,
-    /// How often to send again without progress, 0 to 7. Linux's rxe and the software device take 7 as "for ever": they
-    /// answer nothing while their processor is busy with other things, as a NIC does.
+    /// How often to send again without progress, 0 to 7. Linux's rxe takes 7 as "for ever". The software device with 7 waits
+    /// twice as long each time, 17 s in all with the usual time-out: its peers may answer nothing while they compute.
     pub retries: u8,
     /// How often to send again after "receiver not ready", 0 to 6; 7 is for ever.
     pub rnr_retries: u8,

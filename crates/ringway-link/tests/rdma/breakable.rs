@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::BorrowedFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::Instant,
 };
 
@@ -25,6 +25,8 @@ pub(crate) enum Way {
     Nowhere,
     /// By a relay for each queue pair.
     Relayed(Faults),
+    /// The same, through which nothing comes while this is set.
+    Cuttable(&'static AtomicBool),
 }
 
 /// That a queue pair fails: the one with the request, of this many more that are posted at the device.
@@ -102,9 +104,12 @@ impl Device for Breakable {
         if self.relays.len() <= at {
             self.relays.resize_with(at + 1, || None);
         }
-        if matches!(self.way, Way::Relayed(_)) {
-            let ip = self.device.address(queue_pair)?.ip;
-            self.relays[at] = Some((Sockets::open(ip), None));
+        if let Way::Relayed(_) | Way::Cuttable(_) = self.way {
+            let mut sockets = Sockets::open(self.device.address(queue_pair)?.ip);
+            if let Way::Cuttable(cut) = self.way {
+                sockets.cut = Some(cut);
+            }
+            self.relays[at] = Some((sockets, None));
         }
         Ok(queue_pair)
     }
@@ -126,9 +131,11 @@ impl Device for Breakable {
     fn connect(&mut self, queue_pair: QueuePair, peer: &Address) -> Result<(), DeviceError> {
         let own = self.device.address(queue_pair)?;
         let mut peer = *peer;
-        if let Way::Relayed(faults) = self.way
-            && let Some((sockets, relay)) = &mut self.relays[queue_pair.0 as usize]
-        {
+        let faults = match self.way {
+            Way::Relayed(faults) => faults,
+            _ => Faults::NONE,
+        };
+        if let Some((sockets, relay)) = &mut self.relays[queue_pair.0 as usize] {
             *relay = Some(sockets.start([peer, own], faults));
             peer = sockets.seen_by(1, peer);
         }

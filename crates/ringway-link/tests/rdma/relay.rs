@@ -44,7 +44,11 @@ pub(crate) struct Relay {
 }
 
 /// A relay's sockets, before it runs: one towards each side.
-pub(crate) struct Sockets([Arc<UdpSocket>; 2]);
+pub(crate) struct Sockets {
+    towards: [Arc<UdpSocket>; 2],
+    /// While it is set nothing comes through.
+    pub(crate) cut: Option<&'static AtomicBool>,
+}
 
 impl Sockets {
     pub(crate) fn open(ip: IpAddr) -> Self {
@@ -53,18 +57,20 @@ impl Sockets {
 
     /// At these addresses.
     pub(crate) fn at(own: [SocketAddr; 2]) -> Self {
-        Self(own.map(|address| {
+        let towards = own.map(|address| {
             let socket = UdpSocket::bind(address).unwrap();
             socket
                 .set_read_timeout(Some(Duration::from_millis(20)))
                 .unwrap();
             Arc::new(socket)
-        }))
+        });
+        let cut = None;
+        Self { towards, cut }
     }
 
     /// What a side is told as the address of the other one.
     pub(crate) fn seen_by(&self, side: usize, mut end: Address) -> Address {
-        let port = self.0[side].local_addr().unwrap().port();
+        let port = self.towards[side].local_addr().unwrap().port();
         if let Some(software) = &mut end.software {
             software.port = port;
             // The relay's sockets are ordinary ones, with little room.
@@ -79,9 +85,12 @@ impl Sockets {
         let places = ends.map(|end| SocketAddr::new(end.ip, end.software.unwrap().port));
         let threads = (0..2)
             .map(|side| {
-                let (from, to) = (self.0[side].clone(), self.0[1 - side].clone());
-                let (stop, peer) = (stop.clone(), places[1 - side]);
-                thread::spawn(move || carry(&stop, &from, &to, peer, faults, side as u64))
+                let (from, to) = (self.towards[side].clone(), self.towards[1 - side].clone());
+                let (stop, peer, cut) = (stop.clone(), places[1 - side], self.cut);
+                thread::spawn(move || {
+                    let is_cut = || cut.is_some_and(|cut| cut.load(Ordering::Relaxed));
+                    carry(&stop, is_cut, &from, &to, peer, faults, side as u64)
+                })
             })
             .collect();
         Relay {
@@ -110,6 +119,7 @@ impl Relay {
 
 fn carry(
     stop: &AtomicBool,
+    is_cut: impl Fn() -> bool,
     from: &UdpSocket,
     to: &UdpSocket,
     peer: SocketAddr,
@@ -144,7 +154,7 @@ fn carry(
         let (covered, crc) = packet.split_at_mut(length - 4);
         let flow = Flow::between(own_to, peer).unwrap();
         crc.copy_from_slice(&icrc(&flow, covered).to_le_bytes());
-        if length > faults.longest || chance(faults.lost) {
+        if is_cut() || length > faults.longest || chance(faults.lost) {
             lost += 1;
             continue;
         }

@@ -66,6 +66,7 @@ fn connect(endpoint: &mut Endpoint<Vec<u8>>, index: u8, of: u32) {
         first_psn: Psn::new(7),
         timeout: AckTimeout::new(10).unwrap(),
         retries: 2,
+        backs_off: false,
         rnr_retries: 6,
         initiator_depth: 4,
         window: NonZeroU32::new(1000).unwrap(),

@@ -100,8 +100,11 @@ pub struct SendAttributes {
     /// How long to wait for an acknowledgement.
     pub timeout: AckTimeout,
     /// How often to send again without progress after time-outs and sequence errors. The standard's codes end at 7,
-    /// which is seven times; [`Self::FOR_EVER`] is no code.
+    /// which is seven times.
     pub retries: u8,
+    /// Whether each time-out without progress is twice as long as the one before: then seven retries wait 255 times the first,
+    /// and one lost packet still costs no more than that. For a peer that answers late, as its processor is at other things.
+    pub backs_off: bool,
     /// How often to send again without progress after "receiver not ready", 0 to 6; 7 is for ever.
     pub rnr_retries: u8,
     /// How many READs and atomic operations may be under way: at most the peer's `responder_resources`.
@@ -112,9 +115,4 @@ pub struct SendAttributes {
     /// How many packets of answers may be under way, so that they don't overflow this side's socket buffer: longer READs
     /// are asked for piece by piece.
     pub read_window: NonZeroU32,
-}
-
-impl SendAttributes {
-    /// The number of retries that is none: again and again, until the caller ends the queue pair.
-    pub const FOR_EVER: u8 = u8::MAX;
 }

@@ -35,7 +35,7 @@
 //! | NAK, sequence error | back to the missing packet; takes a retry |
 //! | NAK, receiver not ready | waits as long as asked, then goes back; takes an RNR retry, of which 7 are without end |
 //! | NAK, invalid request, remote access, operational | `Error`: remote invalid request, access, operational |
-//! | ACK clock runs out | back to the oldest packet; takes a retry |
+//! | ACK clock runs out | back to the oldest packet; takes a retry; the clock may run twice as long from then on |
 //! | no retry left | `Error`: retries exceeded, RNR retries exceeded |
 //! | progress | all retries are there again, the clock starts anew |
 //! | local memory isn't there | `Error`: local protection |

@@ -3,7 +3,10 @@
 //! PSNs are given out when a request is started. Between `unacked` and `sent` lie the packets under way; `cursor` is
 //! the next to be sent, and going back to N is setting it back. Requests complete in order, from the front.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use super::{
     Completion, Counters, Link, Local, PostError, SendAttributes, SendRequest, Status, Work,
@@ -33,6 +36,8 @@ pub(super) struct Requester {
     next: Psn,
     retries: Retries,
     rnr_retries: Retries,
+    /// How many time-outs there were since the last progress.
+    timed_out: u32,
     ack_deadline: Option<Instant>,
     rnr_until: Option<Instant>,
     /// Where a missing response made the requester go back to: only once, for each of the later responses that are
@@ -59,10 +64,8 @@ impl Requester {
             cursor: first,
             sent: first,
             next: first,
-            retries: match attributes.retries {
-                SendAttributes::FOR_EVER => Retries::UNLIMITED,
-                limit => Retries::limited(limit),
-            },
+            retries: Retries::limited(attributes.retries),
+            timed_out: 0,
             rnr_retries: Retries::rnr(attributes.rnr_retries),
             ack_deadline: None,
             rnr_until: None,
@@ -137,9 +140,20 @@ impl Requester {
             self.sent = self.cursor;
         }
         if self.ack_deadline.is_none() {
-            self.ack_deadline = self.attributes.timeout.duration().map(|wait| now + wait);
+            self.ack_deadline = self.ack_wait().map(|wait| now + wait);
         }
         Ok(Some(sent))
+    }
+
+    /// How long the oldest packet may stay unacknowledged; None: for ever.
+    fn ack_wait(&self) -> Option<Duration> {
+        let doublings = if self.attributes.backs_off {
+            self.timed_out
+        } else {
+            0
+        };
+        let wait = self.attributes.timeout.duration()?;
+        Some(wait.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX)))
     }
 
     /// An acknowledgement, positive or negative.
@@ -261,6 +275,7 @@ impl Requester {
         }
         if self.ack_deadline.is_some_and(|deadline| deadline <= now) {
             counters.timeouts += 1;
+            self.timed_out += 1;
             self.went_back_to = None;
             self.retry(Status::RetriesExceeded)?;
         }
@@ -384,10 +399,11 @@ impl Requester {
         }
         self.retries.refill();
         self.rnr_retries.refill();
+        self.timed_out = 0;
         self.ack_deadline = if self.unacked == self.sent || self.rnr_until.is_some() {
             None
         } else {
-            self.attributes.timeout.duration().map(|wait| now + wait)
+            self.ack_wait().map(|wait| now + wait)
         };
     }
 

@@ -77,12 +77,9 @@ impl SoftwareDevice {
         let send = SendAttributes {
             first_psn: sending.first_psn,
             timeout: sending.timeout,
-            // As Linux's rxe takes them.
-            retries: if sending.retries < 7 {
-                sending.retries
-            } else {
-                SendAttributes::FOR_EVER
-            },
+            retries: sending.retries.min(7),
+            // A peer answers late, or not while its processor is at other things.
+            backs_off: sending.retries >= 7,
             rnr_retries: sending.rnr_retries,
             initiator_depth: sending.initiator_depth,
             window: NonZeroU32::new(peer.window).unwrap_or(NonZeroU32::MIN),
@@ -113,6 +110,7 @@ impl Device for SoftwareDevice {
             queue_pairs: 1 << 16,
             regions: 1 << 24,
             initiator_depth: 128,
+            answers_alone: false,
         }
     }
 

@@ -19,8 +19,8 @@ use super::{
 use crate::{
     MessageKey,
     rdma::{
-        Device, DeviceError, Mtu, QueuePair, QueuePairOptions, ReceiveRequest, Remote, SendRequest,
-        Source, Work,
+        AckTimeout, Device, DeviceError, Mtu, QueuePair, QueuePairOptions, ReceiveRequest, Remote,
+        SendRequest, Source, Work,
     },
 };
 
@@ -193,7 +193,7 @@ impl Link {
             unannounced: Vec::new(),
             closed: false,
         };
-        let made = link.make_channels(device, receives, settings.data_channels);
+        let made = link.make_channels(device, receives, settings);
         if let Err(error) = made {
             link.close(Some(device), pool);
             link.recycle(pool);
@@ -206,22 +206,23 @@ impl Link {
         &mut self,
         device: &mut dyn Device,
         receives: u16,
-        data: Option<usize>,
+        settings: &RdmaSettings,
     ) -> Result<(), DeviceError> {
-        // Until the first is there, and tells what kind of device it is.
-        let mut last = 0;
-        for channel in 0..MAX_CHANNELS {
-            if channel > last {
-                break;
-            }
+        let (data, ack_timeout, retries) = if device.limits().answers_alone {
+            // rxe takes 7 retries for endless.
+            (NIC_DATA, AckTimeout::LONG, 6)
+        } else {
+            (SOFTWARE_DATA, AckTimeout::USUAL, 7)
+        };
+        let data = settings.data_channels.unwrap_or(data);
+        for channel in 0..=data.clamp(1, MAX_CHANNELS - 1) {
             let depth = if channel == 0 { receives } else { DATA };
             let pair = device.create(&QueuePairOptions {
                 send_depth: SEND_DEPTH,
                 receive_depth: depth.into(),
                 inline: self.inline as u32,
-                // A peer that does not look answers nothing, if its device is software: whether it lives is known from its
-                // TCP connection, and from the job's control connections.
-                retries: 7,
+                ack_timeout: settings.ack_timeout.unwrap_or(ack_timeout),
+                retries,
                 ..QueuePairOptions::default()
             })?;
             self.channels.push(Channel {
@@ -235,11 +236,6 @@ impl Link {
                 heard: false,
                 mtu: Mtu::M256,
             });
-            if channel == 0 {
-                let software = device.address(pair)?.software.is_some();
-                let auto = if software { SOFTWARE_DATA } else { NIC_DATA };
-                last = data.unwrap_or(auto).clamp(1, MAX_CHANNELS - 1);
-            }
             for slot in 0..depth {
                 self.post_receive(device, channel, slot.into())?;
             }

@@ -111,6 +111,7 @@ impl Verbs {
             queue_pairs: most.queue_pairs,
             regions: most.regions,
             initiator_depth: most.reads_answered.min(most.reads_asked),
+            answers_alone: true,
         };
         Ok(Self {
             name: name.to_owned(),

@@ -46,6 +46,7 @@ struct Setup {
     depth: u8,
     resources: u8,
     retries: u8,
+    backs_off: bool,
     rnr_retries: u8,
     access: Access,
     /// The first PSN, just before the numbers start again at 0.
@@ -62,6 +63,7 @@ impl Default for Setup {
             depth: 4,
             resources: 4,
             retries: 3,
+            backs_off: false,
             rnr_retries: 3,
             access: Access::ALL,
             psn: 0xff_fffe,
@@ -233,6 +235,7 @@ fn send_attributes(setup: Setup) -> SendAttributes {
         first_psn: Psn::new(setup.psn),
         timeout: AckTimeout::new(10).unwrap(),
         retries: setup.retries,
+        backs_off: setup.backs_off,
         rnr_retries: setup.rnr_retries,
         initiator_depth: setup.depth,
         window: NonZeroU32::new(setup.window).unwrap(),

@@ -449,6 +449,36 @@ fn without_an_acknowledgement_everything_goes_out_again_until_the_retries_end() 
     );
 }
 
+/// Seven retries wait 255 times the first time-out in all, and progress makes the clock quick again.
+#[test]
+fn with_backing_off_each_time_out_is_twice_the_one_before() {
+    let mut now = Instant::now();
+    let setup = Setup {
+        retries: 7,
+        backs_off: true,
+        ..Setup::default()
+    };
+    let (mut a, b) = connected(setup);
+    a.post(1, write(&pattern(600), b.remote(0)));
+    a.transmit_all(now);
+    for doublings in 0..3 {
+        assert_eq!(a.qp.poll_timeout(), Some(now + TIMEOUT * (1 << doublings)));
+        now += TIMEOUT * (1 << doublings);
+        a.qp.handle_timeout(now);
+        a.transmit_all(now);
+    }
+    a.inject(now, 0xff_fffe, ACK, &[]);
+    let progress = now;
+    for doublings in 0..8 {
+        assert_eq!(a.qp.poll_timeout(), Some(now + TIMEOUT * (1 << doublings)));
+        now += TIMEOUT * (1 << doublings);
+        a.qp.handle_timeout(now);
+        a.transmit_all(now);
+    }
+    assert_eq!(now - progress, 255 * TIMEOUT);
+    assert_eq!(a.statuses(), [(1, Status::RetriesExceeded)]);
+}
+
 #[test]
 fn progress_gives_the_retries_back() {
     let mut now = Instant::now();
