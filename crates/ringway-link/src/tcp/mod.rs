@@ -189,15 +189,14 @@ impl TcpTransport {
         self.peers.len()
     }
 
-    /// The messages of an operation that peers have sent and no receive is posted for.
+    /// The messages of an operation that peers have sent, or want to send, and no receive is posted for.
     pub(crate) fn unasked(&self, group: u64, number: u32) -> Vec<(Rank, MessageKey)> {
         let Some(op) = self.ops.get(group, number) else {
             return Vec::new();
         };
-        let stored = op
-            .inbound
-            .iter()
-            .filter(|(_, inbound)| matches!(inbound, Inbound::Stored { .. }));
+        let stored = op.inbound.iter().filter(|(_, inbound)| {
+            matches!(inbound, Inbound::Stored { .. } | Inbound::Announced { .. })
+        });
         stored
             .map(|(slot, _)| (slot.peer, slot.key(group, number)))
             .collect()
