@@ -208,6 +208,16 @@ impl<I, O> Ops<I, O> {
         self.live.get(&(group, op))
     }
 
+    /// Whether an operation has ended, as far as that is remembered.
+    pub(crate) fn has_ended(&self, group: u64, op: u32) -> bool {
+        self.ended.contains(&(group, op))
+    }
+
+    /// All such operations, each with its group and number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ((u64, u32), &Op<I, O>)> {
+        self.live.iter().map(|(&number, op)| (number, op))
+    }
+
     /// How many operations are known.
     pub(crate) fn len(&self) -> usize {
         self.live.len()
@@ -247,10 +257,15 @@ impl<I, O> Ops<I, O> {
         }
     }
 
-    /// Takes a peer's messages out of all operations.
-    pub(crate) fn take_peer(&mut self, peer: Rank) -> Vec<(MessageKey, Option<I>, Option<O>)> {
+    /// Takes a peer's messages out of the operations of which `of` says so by group and number.
+    pub(crate) fn take_peer(
+        &mut self,
+        peer: Rank,
+        of: impl Fn(u64, u32) -> bool,
+    ) -> Vec<(MessageKey, Option<I>, Option<O>)> {
         let mut taken = Vec::new();
-        for (&(group, number), op) in &mut self.live {
+        let live = self.live.iter_mut();
+        for (&(group, number), op) in live.filter(|(op, _)| of(op.0, op.1)) {
             let inbound = op.inbound.extract_if(|slot, _| slot.peer == peer);
             taken.extend(inbound.map(|(slot, it)| (slot.key(group, number), Some(it), None)));
             let outbound = op.outbound.extract_if(|slot, _| slot.peer == peer);

@@ -202,6 +202,16 @@ impl TcpTransport {
             .collect()
     }
 
+    /// The operations, by group and number, of which a peer has sent messages that no receive is posted for.
+    pub(crate) fn sent_early(&self, peer: Rank) -> impl Iterator<Item = (u64, u32)> {
+        self.ops.iter().filter_map(move |(number, op)| {
+            let is_early = |(slot, inbound): (&Slot, &_)| {
+                slot.peer == peer && matches!(inbound, Inbound::Stored { .. })
+            };
+            op.inbound.iter().any(is_early).then_some(number)
+        })
+    }
+
     /// The group of the first message that a peer has sent, announced, granted or waited for.
     pub(crate) fn first_group(&self, peer: Rank) -> Option<u64> {
         self.peers[peer].first_group

@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::BorrowedFd,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
@@ -14,7 +14,7 @@ use ringway_link::rdma::{
 use ringway_roce::rc::State;
 use ringway_sys::Memory;
 
-use crate::relay::{Faults, Relay, Sockets};
+use crate::relay::{Faults, Path, Relay, Sockets};
 
 /// How a device is reached by its peers.
 #[derive(Clone, Copy)]
@@ -25,8 +25,8 @@ pub(crate) enum Way {
     Nowhere,
     /// By a relay for each queue pair.
     Relayed(Faults),
-    /// The same, through which nothing comes while this is set.
-    Cuttable(&'static AtomicBool),
+    /// The same, by this path.
+    Along(&'static Path),
 }
 
 /// That a queue pair fails: the one with the request, of this many more that are posted at the device.
@@ -104,10 +104,10 @@ impl Device for Breakable {
         if self.relays.len() <= at {
             self.relays.resize_with(at + 1, || None);
         }
-        if let Way::Relayed(_) | Way::Cuttable(_) = self.way {
+        if let Way::Relayed(_) | Way::Along(_) = self.way {
             let mut sockets = Sockets::open(self.device.address(queue_pair)?.ip);
-            if let Way::Cuttable(cut) = self.way {
-                sockets.cut = Some(cut);
+            if let Way::Along(path) = self.way {
+                sockets.path = Some(path);
             }
             self.relays[at] = Some((sockets, None));
         }

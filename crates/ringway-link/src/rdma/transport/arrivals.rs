@@ -31,7 +31,14 @@ impl RdmaTransport {
             Ok(done) => done,
             Err(failure) => return self.failed(peer, failure.to_string()),
         };
-        let (Ok(device), Some(link)) = (&mut self.device, &mut self.peers[peer].link) else {
+        let state = &mut self.peers[peer];
+        // The peer has heard this side, and said so: its verdict is on its way, and says which operations stay on TCP.
+        if matches!(state.route, Route::Judging)
+            && matches!(done, Done::Receive { .. } | Done::ReceiveWrite { .. })
+        {
+            return state.early.push(*completion);
+        }
+        let (Ok(device), Some(link)) = (&mut self.device, &mut state.link) else {
             return;
         };
         let id = completion.id;
@@ -107,14 +114,8 @@ impl RdmaTransport {
     }
 
     fn frame_arrives(&mut self, peer: Rank, slot: u64, length: usize) {
-        // The peer has heard this side, and said so: its verdict is on its way.
-        match self.peers[peer].route {
-            Route::Rdma | Route::Mending => {}
-            Route::Judging => self.settle_for_rdma(peer),
-            _ => {
-                let detail = "a frame before its verdict".into();
-                return self.lose(peer, LinkError::Protocol { peer, detail });
-            }
+        if !matches!(self.peers[peer].route, Route::Rdma | Route::Mending) {
+            return self.breaks_protocol(peer, "a frame before its verdict".into());
         }
         let Some(link) = &mut self.peers[peer].link else {
             return;

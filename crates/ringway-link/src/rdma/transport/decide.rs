@@ -11,9 +11,15 @@
 //! | proving | the peer was heard on all: a verdict says so | judging, RDMA |
 //! | proving | a queue pair fails, or the time is up: the verdict is no | TCP |
 //! | proving, judging | the peer's verdict is no | TCP |
-//! | judging | the peer's verdict is yes, or a frame comes, which follows it | RDMA |
+//! | judging | the peer's verdict is yes; frames that come before it wait | RDMA |
 //! | RDMA | a queue pair fails, or the peer's note says that one has: the link is closed, and a note says so | mending |
 //! | mending | the peer's note that it has closed its own | TCP |
+//! | TCP | RDMA has failed and the time is up, or the peer's offer of the next round: as from idle | asking |
+//!
+//! Each time round is a round, by whose number notes are told apart. From the second on messages go over TCP until the verdicts, and
+//! the operations that have begun by then stay there: each verdict names those of its sender's. Operations that begin between the two
+//! verdicts wait, as the peer may have named them. One that the peer has ended can be named by nobody, if all that was to come from it
+//! are short messages: these are here by then, as TCP keeps order, and show which operation it is.
 //!
 //! Each side sends each note once, and a side that has said no has decided; so both decide alike. A note that does not
 //! come is the peer's end, of which TCP tells, or the peer is at something else, and its operation waits anyhow.
@@ -24,19 +30,22 @@ use ringway_plan::Rank;
 use ringway_sys::Staging;
 
 use super::{
-    MAX_CHANNELS, RdmaTransport,
+    RdmaTransport,
     exchange::{self, NOTE, Note, Stage, Terms},
     link::Link,
-    peer::{Inbound, Outbound, Route},
+    peer::{Peer, Route},
 };
-use crate::{Event, LinkError, Sink, Transport as _, ops::Slot};
+use crate::{LinkError, MessageKey, Sink, Transport as _, ops::Op};
 
 impl RdmaTransport {
     /// Begins to decide on the way to a peer, unless that has begun.
     pub(super) fn ask(&mut self, peer: Rank) {
-        if !matches!(self.peers[peer].route, Route::Idle) {
-            return;
+        if matches!(self.peers[peer].route, Route::Idle) {
+            self.make_offer(peer);
         }
+    }
+
+    pub(super) fn make_offer(&mut self, peer: Rank) {
         let link = match &mut self.device {
             Ok(device) => Link::new(&mut **device, &mut self.pool, &self.settings)
                 .map_err(|fault| fault.to_string())
@@ -75,20 +84,22 @@ impl RdmaTransport {
         self.tell_bytes(peer, stage, &exchange::encode(note));
     }
 
-    fn tell_bytes(&mut self, peer: Rank, stage: Stage, bytes: &[u8; NOTE]) {
+    pub(super) fn tell_bytes(&mut self, peer: Rank, stage: Stage, bytes: &[u8; NOTE]) {
+        let round = self.peers[peer].round;
         let notes = self.peers[peer]
             .notes
-            .get_or_insert_with(|| Staging::new(Stage::COUNT * NOTE));
-        let start = stage as usize * NOTE;
+            .get_or_insert_with(|| Staging::new(2 * Stage::COUNT * NOTE));
+        let start = (round as usize % 2 * Stage::COUNT + stage as usize) * NOTE;
         let memory = notes.memory().slice(start..start + NOTE);
         memory.write(bytes);
-        let sent = self.tcp.send(peer, stage.key(), memory, u8::MAX);
+        let sent = self.tcp.send(peer, stage.key(round), memory, u8::MAX);
         self.check(peer, sent);
     }
 
     /// Waits for a note.
     fn listen(&mut self, peer: Rank, stage: Stage) {
-        let posted = self.tcp.recv(peer, stage.key(), Sink::View(NOTE));
+        let key = stage.key(self.peers[peer].round);
+        let posted = self.tcp.recv(peer, key, Sink::View(NOTE));
         self.check(peer, posted);
     }
 
@@ -100,27 +111,34 @@ impl RdmaTransport {
 
     /// Looks for notes that nobody here has waited for: a peer's offer, for which this side makes one, too; or that RDMA has
     /// failed, of which there is mostly none, and a posted receive would have TCP look for it at every poll.
-    pub(super) fn hear(&mut self) {
+    pub(super) fn hear(&mut self, now: Instant) {
         for (peer, key) in self.tcp.unasked(exchange::GROUP, 0) {
-            match (Stage::of(key.message), &self.peers[peer].route) {
-                (Some(Stage::Offer), Route::Idle) => self.ask(peer),
-                (Some(Stage::Broken), Route::Rdma) => self.listen_for_end(peer),
+            let Peer { route, round, .. } = &self.peers[peer];
+            let (is_this, is_next) = (key.slice == *round, key.slice == round.wrapping_add(1));
+            match (Stage::of(key.message), route) {
+                (Some(Stage::Offer), Route::Idle) if is_this => self.ask(peer),
+                (Some(Stage::Offer), Route::Tcp) if is_next => self.begin_round(now, peer),
+                (Some(Stage::Broken), Route::Rdma) if is_this => self.listen_for_end(peer),
                 _ => {}
             }
         }
     }
 
-    fn listen_for_end(&mut self, peer: Rank) {
+    pub(super) fn listen_for_end(&mut self, peer: Rank) {
         if !std::mem::replace(&mut self.peers[peer].hears_end, true) {
             self.listen(peer, Stage::Broken);
         }
     }
 
     /// A note has come.
-    pub(super) fn noted(&mut self, now: Instant, peer: Rank, message: u32, bytes: &[u8; NOTE]) {
-        let Some(stage) = Stage::of(message) else {
+    pub(super) fn noted(&mut self, now: Instant, peer: Rank, key: MessageKey, bytes: &[u8; NOTE]) {
+        let Some(stage) = Stage::of(key.message) else {
             return;
         };
+        // Of a decision that is made.
+        if key.slice != self.peers[peer].round {
+            return;
+        }
         let note = match exchange::decode(bytes, stage) {
             Ok(note) => note,
             Err(detail) => return self.lose(peer, LinkError::Protocol { peer, detail }),
@@ -134,31 +152,35 @@ impl RdmaTransport {
                 (None, Ok(Some(terms))) => self.connect(peer, &terms),
                 (fault, note) => {
                     self.refuse_late(peer, Stage::Connected, note.is_ok());
-                    self.settle_for_tcp(peer, fault);
+                    self.settle_for_tcp(now, peer, fault);
                 }
             },
             (Stage::Connected, Route::Connecting) => match fault {
                 None => self.greet(now, peer),
                 fault => {
                     self.refuse_late(peer, Stage::Verdict, note.is_ok());
-                    self.settle_for_tcp(peer, fault);
+                    self.settle_for_tcp(now, peer, fault);
                 }
             },
             (Stage::Verdict, Route::Proving { .. } | Route::Judging) => {
                 if note.is_err() {
-                    return self.settle_for_tcp(peer, fault);
+                    return self.settle_for_tcp(now, peer, fault);
+                }
+                match exchange::decode_operations(bytes) {
+                    Ok(operations) => self.leave_on_tcp(peer, operations),
+                    Err(detail) => return self.lose(peer, LinkError::Protocol { peer, detail }),
                 }
                 self.peers[peer].accepted = true;
                 if matches!(self.peers[peer].route, Route::Judging) {
-                    self.settle_for_rdma(peer);
+                    self.settle_for_rdma(now, peer);
                 }
             }
             (Stage::Broken, Route::Rdma) => {
                 self.break_off(peer, fault.unwrap_or_default());
-                self.go_over(peer, &exchange::decode_arrived(bytes));
+                self.go_over(now, peer, &exchange::decode_arrived(bytes));
             }
             (Stage::Broken, Route::Mending) => {
-                self.go_over(peer, &exchange::decode_arrived(bytes));
+                self.go_over(now, peer, &exchange::decode_arrived(bytes));
             }
             // Of a decision that is made.
             _ => {}
@@ -208,7 +230,7 @@ impl RdmaTransport {
                 Route::Proving { until } => until,
                 Route::Asking if self.is_deaf(peer) => {
                     let fault = "it does not use RDMA: the setting transports must be the same on all ranks";
-                    self.settle_for_tcp(peer, Some(fault.to_owned()));
+                    self.settle_for_tcp(now, peer, Some(fault.to_owned()));
                     continue;
                 }
                 _ => continue,
@@ -216,20 +238,53 @@ impl RdmaTransport {
             let proven = state.link.as_ref().is_some_and(Link::is_proven);
             if let Some(fault) = state.fault.clone() {
                 self.tell(peer, Stage::Verdict, &Err(fault.clone()));
-                self.settle_for_tcp(peer, Some(fault));
+                self.settle_for_tcp(now, peer, Some(fault));
             } else if proven {
-                self.peers[peer].route = Route::Judging;
-                self.tell(peer, Stage::Verdict, &Ok(None));
-                if self.peers[peer].accepted {
-                    self.settle_for_rdma(peer);
-                }
+                self.say_yes(now, peer);
             } else if now >= until {
                 let fault = format!(
                     "its queue pairs do not answer within {:.1?}; check that no firewall keeps UDP from passing, port 4791 for NICs",
                     self.settings.proof_timeout
                 );
                 self.tell(peer, Stage::Verdict, &Err(fault.clone()));
-                self.settle_for_tcp(peer, Some(fault));
+                self.settle_for_tcp(now, peer, Some(fault));
+            }
+        }
+    }
+
+    /// Says that the peer was heard, and which operations stay on TCP.
+    fn say_yes(&mut self, now: Instant, peer: Rank) {
+        // In the first round their messages have waited, and none is on TCP.
+        let begun: Vec<(u64, u32)> = match self.peers[peer].round {
+            0 => Vec::new(),
+            _ => {
+                let begun = |(number, op): (_, &Op<_, _>)| op.fingerprint.map(|_| number);
+                self.ops.iter().filter_map(begun).collect()
+            }
+        };
+        if begun.len() > exchange::MOST_OPERATIONS {
+            let fault = format!(
+                "{} operations are under way, and {} can be told to stay on TCP",
+                begun.len(),
+                exchange::MOST_OPERATIONS
+            );
+            self.tell(peer, Stage::Verdict, &Err(fault.clone()));
+            return self.settle_for_tcp(now, peer, Some(fault));
+        }
+        self.peers[peer].route = Route::Judging;
+        self.tell_bytes(peer, Stage::Verdict, &exchange::encode_verdict(&begun));
+        self.leave_on_tcp(peer, begun);
+        if self.peers[peer].accepted {
+            self.settle_for_rdma(now, peer);
+        }
+    }
+
+    /// The messages of these operations to and from a peer go over TCP until they end.
+    fn leave_on_tcp(&mut self, peer: Rank, operations: impl IntoIterator<Item = (u64, u32)>) {
+        for (group, number) in operations {
+            let is_known = self.on_tcp.contains(&(peer, group, number));
+            if !is_known && !self.ops.has_ended(group, number) {
+                self.on_tcp.push((peer, group, number));
             }
         }
     }
@@ -242,13 +297,34 @@ impl RdmaTransport {
     }
 
     /// Both sides have heard each other.
-    pub(super) fn settle_for_rdma(&mut self, peer: Rank) {
+    fn settle_for_rdma(&mut self, now: Instant, peer: Rank) {
         if self.is_lost(peer) {
             return;
         }
-        self.peers[peer].route = Route::Rdma;
+        let state = &mut self.peers[peer];
+        state.route = Route::Rdma;
+        state.retry.works(now);
         self.open -= 1;
-        tracing::info!(rank = peer, "messages go over RDMA");
+        if state.round == 0 {
+            tracing::info!(rank = peer, "messages go over RDMA");
+        } else {
+            tracing::warn!(
+                rank = peer,
+                "RDMA to this rank works again: messages go over it"
+            );
+        }
+        let early = self.tcp.sent_early(peer);
+        let ended: Vec<_> = early.filter(|op| op.0 != exchange::GROUP).collect();
+        self.leave_on_tcp(peer, ended);
+        let staying: Vec<_> = self
+            .on_tcp
+            .iter()
+            .filter(|op| op.0 == peer)
+            .copied()
+            .collect();
+        self.give_to_tcp(peer, |group, number| {
+            staying.contains(&(peer, group, number))
+        });
         let mut waiting = std::mem::take(&mut self.keys);
         self.ops
             .each_of(peer, |key, fingerprint, inbound, outbound| {
@@ -266,151 +342,47 @@ impl RdmaTransport {
         }
         waiting.clear();
         self.keys = waiting;
+        for completion in std::mem::take(&mut self.peers[peer].early) {
+            self.completed(&completion);
+        }
         // One that has failed since this side gave its verdict.
         if let Some(fault) = self.peers[peer].fault.take() {
             self.failed(peer, fault);
         }
     }
 
-    /// RDMA to a peer has failed: closes the link, so that neither side reaches the other's memory any more, and tells the
-    /// peer what has come by now.
-    pub(super) fn break_off(&mut self, peer: Rank, detail: String) {
-        self.peers[peer].fault = None;
-        tracing::warn!(
-            rank = peer,
-            reason = detail,
-            "RDMA to this rank has failed: messages go over TCP from now on"
-        );
-        self.peers[peer].route = Route::Mending;
-        self.open += 1;
-        // What was acknowledged to the peer is not sent again: it has to be taken.
-        let mut last = Vec::new();
-        if let (Ok(device), Some(link)) = (&mut self.device, &self.peers[peer].link) {
-            link.pairs().for_each(|pair| device.stop(pair, &mut last));
-        }
-        for completion in &last {
-            self.completed(completion);
-        }
-        if self.is_lost(peer) {
-            return;
-        }
-        self.close_link(peer);
-        let arrived = self.peers[peer].link.as_ref().map(Link::arrived);
-        let note = exchange::encode_broken(&detail, &arrived.unwrap_or_default());
-        self.tell_bytes(peer, Stage::Broken, &note);
-        self.listen_for_end(peer);
-    }
-
-    /// Breaks off what has failed.
-    pub(super) fn mend(&mut self) {
-        while let Some(peer) = self.broken.pop() {
-            if matches!(self.peers[peer].route, Route::Rdma)
-                && let Some(fault) = self.peers[peer].fault.take()
-            {
-                self.break_off(peer, fault);
-            }
-        }
-    }
-
-    /// Both sides have closed their link, and the peer has told what had come: what had not is sent again, over TCP.
-    fn go_over(&mut self, peer: Rank, arrived: &[u16; MAX_CHANNELS]) {
-        if self.is_lost(peer) {
-            return;
-        }
-        let link = self.peers[peer].link.as_mut();
-        let Some(delivered) = link.and_then(|link| link.delivered(arrived)) else {
-            let detail =
-                "it has got more over RDMA than was sent, or less than its device acknowledged"
-                    .into();
-            return self.lose(peer, LinkError::Protocol { peer, detail });
-        };
-        for key in delivered {
-            if let Some((op, _)) = self.ops.begun(&key) {
-                op.outbound.remove(&Slot::new(peer, &key));
-                self.events.push(Event::Sent { peer, key });
-            }
-        }
-        self.peers[peer].route = Route::Tcp;
-        self.open -= 1;
-        self.give_to_tcp(peer);
-    }
-
-    /// Has TCP move the messages that are not done. Those that are here stay.
-    fn give_to_tcp(&mut self, peer: Rank) {
-        for (key, inbound, outbound) in self.ops.take_peer(peer) {
-            match outbound {
-                Some(
-                    Outbound::Waiting { src, priority }
-                    | Outbound::Queued { src, priority }
-                    | Outbound::Flying { src, priority, .. },
-                ) => {
-                    let sent = self.tcp.send(peer, key, src, priority);
-                    self.check(peer, sent);
-                }
-                Some(Outbound::Offered(_)) | None => {}
-            }
-            match inbound {
-                Some(Inbound::Posted { sink, .. }) => {
-                    let posted = self.tcp.recv(peer, key, sink);
-                    self.check(peer, posted);
-                }
-                Some(here @ (Inbound::Stored { .. } | Inbound::Viewed(_))) => {
-                    if let Some(op) = self.ops.open(&key) {
-                        op.inbound.insert(Slot::new(peer, &key), here);
-                    }
-                }
-                Some(Inbound::Announced { .. }) | None => {}
-            }
-        }
-    }
-
-    /// Ends a link's queue pairs.
-    fn close_link(&mut self, peer: Rank) {
-        if let Some(link) = &mut self.peers[peer].link {
-            for pair in link.pairs() {
-                let owner = &mut self.pairs[pair.0 as usize];
-                // The number may be another peer's by now, if the link was closed before.
-                owner.take_if(|&mut (owner, _)| owner == peer);
-            }
-            let device = self.device.as_mut().ok();
-            link.close(device.map(|device| &mut **device as _), &mut self.pool);
-        }
-    }
-
     /// RDMA does not lead there: what has waited goes over TCP.
-    fn settle_for_tcp(&mut self, peer: Rank, fault: Option<String>) {
+    fn settle_for_tcp(&mut self, now: Instant, peer: Rank, fault: Option<String>) {
         if self.is_lost(peer) {
             return;
         }
-        self.peers[peer].route = Route::Tcp;
+        let state = &mut self.peers[peer];
+        let is_first = state.round == 0;
+        let was = std::mem::replace(&mut state.route, Route::Tcp);
         self.open -= 1;
         let reason = fault.unwrap_or_default();
-        tracing::warn!(
-            rank = peer,
-            reason,
-            "messages go over TCP, as RDMA does not reach this rank"
-        );
+        if is_first {
+            tracing::warn!(
+                rank = peer,
+                reason,
+                "messages go over TCP, as RDMA does not reach this rank"
+            );
+        } else {
+            tracing::info!(rank = peer, reason, "RDMA was tried again in vain");
+        }
+        // A rank without a device gets none, and what doesn't go together never will.
+        if !is_first || matches!(was, Route::Proving { .. } | Route::Judging) {
+            self.schedule(now, peer);
+        }
         self.close_link(peer);
         if let Some(mut link) = self.peers[peer].link.take() {
             link.recycle(&mut self.pool);
         }
-        self.give_to_tcp(peer);
+        self.give_to_tcp(peer, |_, _| true);
     }
 
     /// Whether a peer has gone in the meantime: telling it anything may find that out.
-    fn is_lost(&self, peer: Rank) -> bool {
+    pub(super) fn is_lost(&self, peer: Rank) -> bool {
         matches!(self.peers[peer].route, Route::Lost(_))
-    }
-
-    /// A peer is gone, or its queue pairs are.
-    pub(super) fn lose(&mut self, peer: Rank, error: LinkError) {
-        let state = &mut self.peers[peer];
-        if matches!(state.route, Route::Lost(_)) {
-            return;
-        }
-        self.open -= usize::from(state.route.is_open());
-        state.route = Route::Lost(error.clone());
-        self.close_link(peer);
-        self.events.push(Event::Lost { peer, error });
     }
 }

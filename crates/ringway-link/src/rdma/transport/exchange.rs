@@ -1,4 +1,5 @@
-//! What two ranks tell each other over TCP before they use RDMA: three notes in each direction, each of a fixed length.
+//! What two ranks tell each other over TCP before they use RDMA: three notes in each direction, each of a fixed length. After
+//! a failure all is said again, in the next round, whose number is the slice of the notes' keys.
 //!
 //! | bytes | note, little-endian |
 //! |---|---|
@@ -15,7 +16,8 @@
 //! | 20..28 | its address |
 //! | 28.. | addresses of the queue pairs; or the reason, UTF-8 |
 //!
-//! A fourth note tells later that RDMA has failed: it is a no, with its reason, and in bytes 4.. it has the number of
+//! A verdict that is a yes has in bytes 2..4 how many of its sender's operations stay on TCP, and from byte 28 on each of them: its
+//! group in 8 bytes, its number in 4. A fourth note tells later that RDMA has failed: it is a no, with its reason, and in bytes 4.. it has the number of
 //! requests that had ended on each queue pair of its sender's, modulo 2^16.
 
 use super::MAX_CHANNELS;
@@ -31,13 +33,20 @@ pub(super) const GROUP: u64 = u64::MAX >> 1;
 /// The bytes of a note before the addresses or the reason.
 const HEAD: usize = 28;
 
-/// The bytes of a note.
-pub(super) const NOTE: usize = HEAD + MAX_CHANNELS * Address::LEN;
+/// The most operations that a verdict names.
+pub(super) const MOST_OPERATIONS: usize = 80;
+
+/// The bytes of a note: a short message of TCP's, which comes to who has not asked for it.
+pub(super) const NOTE: usize = HEAD + MOST_OPERATIONS * OPERATION;
+
+const OPERATION: usize = 12;
+
+const _: () = assert!(HEAD + MAX_CHANNELS * Address::LEN <= NOTE);
 
 /// The longest reason in bytes.
 const REASON: usize = u8::MAX as usize;
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// Which note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +67,14 @@ impl Stage {
 }
 
 impl Stage {
-    pub(super) const fn key(self) -> MessageKey {
+    /// The key of this note in a round.
+    pub(super) const fn key(self, round: u32) -> MessageKey {
         MessageKey {
             group: GROUP,
             op: 0,
             lane: 0,
             message: self as u32,
-            slice: 0,
+            slice: round,
         }
     }
 
@@ -127,6 +137,36 @@ pub(super) fn encode(note: &Note) -> [u8; NOTE] {
         }
     }
     bytes
+}
+
+/// The verdict that is a yes, with the operations, each by group and number, that stay on TCP: at most
+/// [`MOST_OPERATIONS`].
+pub(super) fn encode_verdict(operations: &[(u64, u32)]) -> [u8; NOTE] {
+    let mut bytes = encode(&Ok(None));
+    let operations = &operations[..operations.len().min(MOST_OPERATIONS)];
+    bytes[2..4].copy_from_slice(&(operations.len() as u16).to_le_bytes());
+    for (into, (group, number)) in bytes[HEAD..].chunks_exact_mut(OPERATION).zip(operations) {
+        into[..8].copy_from_slice(&group.to_le_bytes());
+        into[8..].copy_from_slice(&number.to_le_bytes());
+    }
+    bytes
+}
+
+/// The operations of such a verdict.
+///
+/// # Errors
+/// If it can't have as many.
+pub(super) fn decode_operations(bytes: &[u8; NOTE]) -> Result<Vec<(u64, u32)>, String> {
+    let count = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
+    if count > MOST_OPERATIONS {
+        return Err(format!(
+            "a verdict about {count} operations, where it has room for {MOST_OPERATIONS}"
+        ));
+    }
+    let short = |error: Truncated| error.to_string();
+    let mut reader = Reader::new(&bytes[HEAD..]);
+    let operations = (0..count).map(|_| Ok((reader.u64()?, reader.u32()?)));
+    operations.collect::<Result<_, _>>().map_err(short)
 }
 
 /// The note that RDMA has failed.
@@ -245,6 +285,19 @@ mod tests {
             Ok(Err("retries exceeded".into()))
         );
         assert_eq!(decode_arrived(&bytes), arrived);
+    }
+
+    #[test]
+    fn a_verdict_names_what_stays_on_tcp() {
+        let most = (0..).map(|at| (u64::MAX - u64::from(at), at));
+        for count in [0, 1, MOST_OPERATIONS] {
+            let operations: Vec<_> = most.clone().take(count).collect();
+            let mut bytes = encode_verdict(&operations);
+            assert_eq!(decode(&bytes, Stage::Verdict), Ok(Ok(None)));
+            assert_eq!(decode_operations(&bytes), Ok(operations));
+            bytes[2..4].copy_from_slice(&(MOST_OPERATIONS as u16 + 1).to_le_bytes());
+            assert!(decode_operations(&bytes).is_err());
+        }
     }
 
     #[test]

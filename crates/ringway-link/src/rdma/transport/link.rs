@@ -6,7 +6,7 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use ringway_sys::Memory;
+use ringway_sys::{Memory, Staging};
 
 use super::{
     MAX_CHANNELS, RdmaSettings,
@@ -701,6 +701,15 @@ impl Link {
         }
     }
 
+    /// A copy of the short message in a slot.
+    pub(super) fn save(&self, slot: u64, len: u32) -> Staging {
+        let len = len as usize;
+        let saved = Staging::new(len);
+        let memory = self.slot(slot, HEADER + len).slice(HEADER..HEADER + len);
+        saved.memory().copy_from(memory);
+        saved
+    }
+
     fn post_receive(
         &self,
         device: &mut dyn Device,
@@ -739,7 +748,7 @@ impl Link {
         self.lingering = 0;
     }
 
-    /// Gives the slots back, of a closed link over which no message went.
+    /// Gives the slots back, of a closed link, when nobody looks at a message in one.
     pub(super) fn recycle(&mut self, pool: &mut Pool) {
         if let Some(slots) = self.slots.take() {
             pool.give(slots);

@@ -1,7 +1,7 @@
 //! Messages: those of this rank as soon as they may, and places for the peers'.
 
 use ringway_plan::Rank;
-use ringway_sys::Memory;
+use ringway_sys::{Memory, Staging};
 
 use super::{
     RdmaTransport,
@@ -24,10 +24,11 @@ impl RdmaTransport {
         priority: u8,
     ) -> Result<(), LinkError> {
         LinkError::check_peer(self.own, self.peers.len(), peer, key)?;
-        match &self.peers[peer].route {
-            Route::Lost(error) => return Err(error.clone()),
-            Route::Tcp => return self.tcp.send(peer, key, src, priority),
-            _ => {}
+        if let Route::Lost(error) = &self.peers[peer].route {
+            return Err(error.clone());
+        }
+        if self.uses_tcp(peer, &key) {
+            return self.tcp.send(peer, key, src, priority);
         }
         if let Some(gone) = self.tcp.gone(peer) {
             return Err(gone);
@@ -141,7 +142,7 @@ impl RdmaTransport {
         sink: Sink,
     ) -> Result<(), LinkError> {
         LinkError::check_peer(self.own, self.peers.len(), peer, key)?;
-        if matches!(self.peers[peer].route, Route::Tcp) && !self.is_here(peer, &key) {
+        if self.uses_tcp(peer, &key) && !self.is_here(peer, &key) {
             return self.tcp.recv(peer, key, sink);
         }
         self.length(peer, key, sink.len())?;
@@ -155,6 +156,11 @@ impl RdmaTransport {
             Some(Inbound::Stored { slot: at, len }) => {
                 LinkError::check_length(peer, key, sink.len(), len as usize)?;
                 self.deliver(peer, key, sink, at);
+                return Ok(());
+            }
+            Some(Inbound::Saved(saved)) => {
+                LinkError::check_length(peer, key, sink.len(), saved.memory().len())?;
+                self.deliver_saved(peer, key, sink, saved);
                 return Ok(());
             }
             Some(other @ (Inbound::Posted { .. } | Inbound::Viewed(_))) => {
@@ -181,11 +187,28 @@ impl RdmaTransport {
         Ok(())
     }
 
-    /// Whether a message has come over RDMA, in a slot of the link.
+    /// Whether the messages of an operation to and from a peer go over TCP.
+    fn uses_tcp(&self, peer: Rank, key: &MessageKey) -> bool {
+        let state = &self.peers[peer];
+        match state.route {
+            Route::Tcp => true,
+            // RDMA is tried again.
+            Route::Asking | Route::Connecting | Route::Proving { .. } => state.round > 0,
+            Route::Judging | Route::Rdma | Route::Mending => {
+                !self.on_tcp.is_empty() && self.on_tcp.contains(&(peer, key.group, key.op))
+            }
+            Route::Idle | Route::Lost(_) => false,
+        }
+    }
+
+    /// Whether a message has come over RDMA, and its receive was not posted then.
     fn is_here(&mut self, peer: Rank, key: &MessageKey) -> bool {
         self.ops.begun(key).is_some_and(|(op, _)| {
             let inbound = op.inbound.get(&Slot::new(peer, key));
-            matches!(inbound, Some(Inbound::Stored { .. } | Inbound::Viewed(_)))
+            matches!(
+                inbound,
+                Some(Inbound::Stored { .. } | Inbound::Saved(_) | Inbound::Viewed(_))
+            )
         })
     }
 
@@ -260,9 +283,27 @@ impl RdmaTransport {
         }
     }
 
+    /// Gives a short message to its receive that came over a link which has failed since.
+    fn deliver_saved(&mut self, peer: Rank, key: MessageKey, sink: Sink, saved: Staging) {
+        let mut view = Memory::EMPTY;
+        match sink {
+            Sink::Place(place) => place.copy_from(saved.memory()),
+            Sink::View(0) => {}
+            Sink::View(_) => {
+                view = saved.memory();
+                if let Some((op, _)) = self.ops.begun(&key) {
+                    let viewed = Inbound::Viewed(Held::Saved { _memory: saved });
+                    op.inbound.insert(Slot::new(peer, &key), viewed);
+                }
+            }
+        }
+        self.events.push(Event::Received { peer, key, view });
+    }
+
     /// The user has looked at a message.
     pub(super) fn give_up_view(&mut self, peer: Rank, held: Held) {
         match held {
+            Held::Saved { .. } => {}
             Held::Buffer(buffer) => self.pool.give(buffer),
             Held::Slot(at) => self.give_back(peer, at),
         }
@@ -326,7 +367,8 @@ impl RdmaTransport {
     fn forget(&mut self, slot: Slot, group: u64, op: u32, inbound: Inbound) {
         let (peer, key) = (slot.peer, slot.key(group, op));
         match inbound {
-            Inbound::Announced { .. } | Inbound::Posted { offer: None, .. } => {}
+            Inbound::Announced { .. } | Inbound::Saved(_) | Inbound::Posted { offer: None, .. } => {
+            }
             Inbound::Posted {
                 offer: Some(number),
                 ..

@@ -4,7 +4,8 @@
 //! The transport stands on the rank's TCP transport, whose session has checked who the peer is. With the first message of a
 //! pair the two ranks tell each other their queue pairs over it, connect and prove them (`decide.rs`); what can't be reached
 //! by RDMA goes over TCP, and a warning says why. Until then messages wait. If a queue pair fails later, the two agree on what had
-//! come, and move the rest to TCP.
+//! come, and move the rest to TCP. Then they try RDMA again, ever more rarely and for ever, while messages go over TCP; when it works
+//! operations that begin go over RDMA, and those that have begun stay where they are.
 //!
 //! # Protocol
 //! To each peer there are a queue pair for frames and short messages and some for long ones.
@@ -37,11 +38,13 @@ mod decide;
 mod exchange;
 mod frame;
 mod link;
+mod mend;
 mod messages;
 mod pace;
 mod peer;
 mod pool;
 mod registrations;
+mod retry;
 mod settings;
 mod slab;
 
@@ -91,6 +94,10 @@ pub struct RdmaTransport {
     epoll: Epoll,
     /// How many decisions are under way.
     open: usize,
+    /// Operations, by peer, group and number, whose messages stay on TCP while others go over RDMA: they had begun before.
+    on_tcp: Vec<(Rank, u64, u32)>,
+    /// When RDMA to a peer is tried again next.
+    next_retry: Option<Instant>,
     /// Peers whose queue pairs have failed.
     broken: Vec<Rank>,
     /// Peers with something to post.
@@ -133,6 +140,8 @@ impl RdmaTransport {
             ops: Ops::default(),
             epoll,
             open: 0,
+            on_tcp: Vec::new(),
+            next_retry: None,
             broken: Vec::new(),
             dirty: VecDeque::new(),
             events: Vec::new(),
@@ -187,7 +196,7 @@ impl RdmaTransport {
                     let mut note = [0; NOTE];
                     view.read(&mut note);
                     self.tcp.release(peer, key);
-                    self.noted(now, peer, key.message, &note);
+                    self.noted(now, peer, key, &note);
                 }
                 Event::Sent { key, .. } if key.group == exchange::GROUP => {}
                 Event::Lost { peer, error } => {
@@ -202,7 +211,7 @@ impl RdmaTransport {
         if !moved {
             return false;
         }
-        self.hear();
+        self.hear(now);
         true
     }
 
@@ -271,7 +280,7 @@ impl RdmaTransport {
                 }
             }
         }
-        if self.open > 0 {
+        if self.peers.iter().any(Peer::holds_messages) {
             return;
         }
         let waits = |inbound: &_| matches!(inbound, Inbound::Posted { offer: None, .. });
@@ -328,9 +337,7 @@ impl Transport for RdmaTransport {
         {
             return self.give_up_view(peer, held);
         }
-        if matches!(self.peers[peer].route, Route::Tcp) {
-            self.tcp.release(peer, key);
-        }
+        self.tcp.release(peer, key);
     }
 
     fn poll(&mut self, now: Instant, events: &mut Vec<Event>) -> bool {
@@ -338,6 +345,9 @@ impl Transport for RdmaTransport {
         moved |= self.poll_tcp(now);
         if self.open > 0 {
             self.judge(now);
+        }
+        if self.next_retry.is_some_and(|next| next <= now) {
+            self.try_again(now);
         }
         self.flush();
         moved |= !self.events.is_empty();
@@ -380,6 +390,8 @@ impl Transport for RdmaTransport {
 
     fn cancel(&mut self, group: u64, op: u32) {
         self.tcp.cancel(group, op);
+        self.on_tcp
+            .retain(|&(_, other, number)| (other, number) != (group, op));
         if let Some(mut ended) = self.ops.end(group, op) {
             self.end(group, op, &mut ended);
             self.ops.recycle(ended);

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use ringway_sys::{Memory, Staging};
 
-use super::{link::Link, pool::Buffer};
-use crate::{LinkError, Sink, ops};
+use super::{link::Link, pool::Buffer, retry::Retry};
+use crate::{LinkError, Sink, ops, rdma::Completion};
 
 /// All operations.
 pub(super) type Ops = ops::Ops<Inbound, Outbound>;
@@ -19,6 +19,8 @@ pub(super) enum Inbound {
     Posted { sink: Sink, offer: Option<u32> },
     /// It is here, in a slot of the link; its receive is not posted.
     Stored { slot: u64, len: u32 },
+    /// It is here, and was in a slot of a link that has failed since; its receive is not posted.
+    Saved(Staging),
     /// The user looks at it.
     Viewed(Held),
 }
@@ -30,6 +32,8 @@ pub(super) enum Held {
     Slot(u64),
     /// In a buffer of its own.
     Buffer(Buffer),
+    /// In memory of its own.
+    Saved { _memory: Staging },
 }
 
 /// A message from this rank.
@@ -94,32 +98,60 @@ impl Route {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) route: Route,
+    /// How many decisions there were before this one. From the second on messages go over TCP meanwhile.
+    pub(super) round: u32,
+    pub(super) retry: Retry,
     pub(super) link: Option<Link>,
     /// Why RDMA can't be used, as far as this side knows.
     pub(super) fault: Option<String>,
     /// The peer has said that it hears this side.
     pub(super) accepted: bool,
+    /// What has come over RDMA before its verdict.
+    pub(super) early: Vec<Completion>,
     /// This side has told it that RDMA can't be used.
     pub(super) has_refused: bool,
     /// Its note that RDMA has failed is waited for, or has come.
     pub(super) hears_end: bool,
-    /// What is sent to it before the decision.
+    /// What is sent to it about decisions: of this one and the one before, which may not have gone yet.
     pub(super) notes: Option<Staging>,
     /// Whether it is in the list of peers with something to post.
     pub(super) is_dirty: bool,
 }
 
 impl Peer {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             route: Route::Idle,
+            round: 0,
+            retry: Retry::default(),
             link: None,
             fault: None,
             accepted: false,
+            early: Vec::new(),
             has_refused: false,
             hears_end: false,
             notes: None,
             is_dirty: false,
+        }
+    }
+
+    /// Begins the next decision.
+    pub(super) fn begin_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.retry.begun();
+        self.fault = None;
+        self.accepted = false;
+        self.early.clear();
+        self.has_refused = false;
+        self.hears_end = false;
+    }
+
+    /// Whether messages to and from it wait until it is known which way they go.
+    pub(super) const fn holds_messages(&self) -> bool {
+        match self.route {
+            Route::Judging | Route::Mending => true,
+            Route::Asking | Route::Connecting | Route::Proving { .. } => self.round == 0,
+            Route::Idle | Route::Rdma | Route::Tcp | Route::Lost(_) => false,
         }
     }
 }

@@ -24,6 +24,10 @@ pub struct RdmaSettings {
     pub ack_timeout: Option<AckTimeout>,
     /// How long two queue pairs may take to prove that they reach each other.
     pub proof_timeout: Duration,
+    /// How long after its failure RDMA to a peer is tried again. Each time in vain is followed by twice as long a wait.
+    pub first_retry: Duration,
+    /// The longest of these waits. RDMA that held for as long begins again with the shortest.
+    pub longest_retry: Duration,
     /// How long the end of an operation in the middle of messages waits, while nothing moves, for peers to say that they leave
     /// its memory alone; five times as long in all.
     pub cancel_patience: Duration,
@@ -47,6 +51,8 @@ impl Default for RdmaSettings {
             slice: 512 << 10,
             ack_timeout: None,
             proof_timeout: Duration::from_secs(10),
+            first_retry: Duration::from_secs(1),
+            longest_retry: Duration::from_secs(60),
             // An abort has to come through within a second.
             cancel_patience: Duration::from_millis(100),
             memory_limit: usize::MAX,
