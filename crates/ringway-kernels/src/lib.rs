@@ -23,6 +23,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub mod codec;
 mod convert;
 mod element;
 mod fold;

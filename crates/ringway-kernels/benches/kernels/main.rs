@@ -8,6 +8,7 @@
     reason = "one proof covers the operands of a call"
 )]
 
+mod codec;
 #[cfg(target_arch = "x86_64")]
 mod peak;
 
@@ -19,7 +20,7 @@ use ringway_kernels::{
 use ringway_plan::{DataType, ReduceOp};
 
 /// Memory aligned to a page, written once so that it is really there; lives until the process ends.
-fn memory(bytes: usize) -> *mut u8 {
+pub(crate) fn memory(bytes: usize) -> *mut u8 {
     let Ok(layout) = Layout::from_size_align(bytes, 4096) else {
         panic!("no layout for {bytes} bytes")
     };
@@ -33,11 +34,11 @@ fn memory(bytes: usize) -> *mut u8 {
     ptr
 }
 
-type Variant<'a> = (&'a str, Box<dyn FnMut() + 'a>);
+pub(crate) type Variant<'a> = (&'a str, Box<dyn FnMut() + 'a>);
 
 /// Runs the variants alternately and prints the median time of each as bytes per second of `bytes`, and its ratio to the
 /// first one's.
-fn compare(
+pub(crate) fn compare(
     filter: &str,
     case: &str,
     bytes: usize,
@@ -123,6 +124,7 @@ fn main() {
     small(&filter);
     near(&filter);
     far(&filter);
+    codec::all(&filter);
 }
 
 /// Calls for a few elements: dispatch and nothing else.
