@@ -175,6 +175,14 @@ pub(crate) fn elements_mut<B: Buffer>(_buffer: &mut B, memory: Memory) -> &mut [
     unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().cast(), len) }
 }
 
+/// The floats of a handle that a caller of an untyped operation has given.
+pub(crate) fn floats(memory: &mut Memory) -> &mut [f32] {
+    let len = memory.len() / size_of::<f32>();
+    // SAFETY: whoever made the handle promised that the bytes are valid, and nobody else's, until the operation has ended; the
+    // caller has checked that they are aligned. The borrow is of an operation's own handle.
+    unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().cast(), len) }
+}
+
 /// A handle to borrowed elements that will be read and written.
 pub(crate) fn exclusive<T: Element>(elements: &mut [T]) -> Memory {
     // SAFETY: the range is valid now; this module's contract (above) keeps it so until the last use.

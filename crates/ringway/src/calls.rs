@@ -237,12 +237,12 @@ impl Communicator {
 }
 
 /// One part.
-fn whole(len: usize) -> Vec<std::ops::Range<usize>> {
+pub(crate) fn whole(len: usize) -> Vec<std::ops::Range<usize>> {
     std::iter::once(0..len).collect()
 }
 
 /// The ranges of parts that lie one after the other.
-fn packed(counts: &[usize]) -> Vec<std::ops::Range<usize>> {
+pub(crate) fn packed(counts: &[usize]) -> Vec<std::ops::Range<usize>> {
     let mut end = 0;
     counts
         .iter()

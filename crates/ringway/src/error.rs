@@ -18,6 +18,9 @@ pub enum Error {
     /// The caller's arguments cannot be right.
     #[error("{0}")]
     Argument(String),
+    /// There is no compressed sum. Unless a rank failed, this is the same on all ranks, which may go on.
+    #[error(transparent)]
+    Codec(Arc<ringway_codec::Error>),
     /// Joining the job failed.
     #[error(transparent)]
     Bootstrap(Arc<BootstrapError>),
@@ -50,6 +53,19 @@ pub enum Error {
     /// The schedule does not keep its promise; it was not run.
     #[error("refused a schedule that does not verify: {0}")]
     Verify(Arc<VerifyError>),
+}
+
+impl From<ringway_codec::Error> for Error {
+    fn from(error: ringway_codec::Error) -> Self {
+        match error {
+            // What a communicator said, in its own words.
+            ringway_codec::Error::Wire(said) => match said.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(said) => Self::Codec(Arc::new(ringway_codec::Error::Wire(said))),
+            },
+            error => Self::Codec(Arc::new(error)),
+        }
+    }
 }
 
 macro_rules! from_arc {

@@ -40,7 +40,7 @@ fn tensors(len: usize) -> Tensors {
 
 /// Between -1 and 1, and now and then larger; another one for each rank and step.
 fn gradients(len: usize, rank: usize, step: usize) -> Vec<f32> {
-    let mut state = (rank as u64 + 1) << 32 | step as u64 + 1;
+    let mut state = ((rank as u64 + 1) << 32) | (step as u64 + 1);
     let mut next = move || {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)

@@ -61,7 +61,7 @@ pub(crate) fn world<R: Send>(ranks: usize, body: impl Fn(&mut Seat) -> R + Sync)
 
 impl Seat {
     /// Posts bytes, and returns all ranks'.
-    fn meet(&mut self, bytes: Vec<u8>) -> Arc<Vec<Vec<u8>>> {
+    fn meet(&self, bytes: Vec<u8>) -> Arc<Vec<Vec<u8>>> {
         let table = &self.table;
         let mut round = table.round.lock().unwrap();
         let number = round.number;
@@ -88,7 +88,7 @@ impl Seat {
         round.complete.clone()
     }
 
-    fn sum(&mut self, mine: &[f32]) -> Vec<f32> {
+    fn sum(&self, mine: &[f32]) -> Vec<f32> {
         let bytes = mine.iter().flat_map(|x| x.to_le_bytes()).collect();
         let all = self.meet(bytes);
         let mut sum = vec![0.0; mine.len()];

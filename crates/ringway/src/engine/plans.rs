@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use ringway_link::shm::mapped::{MappedPlan, MappedSchedule};
 use ringway_plan::{
     Algorithm, Collective, DataType, Executor, Layout, Machine, Memory, Overrides, Rank, ReduceOp,
-    Topology, Verified, choose, generate, verify,
+    Topology, Verified, choose, estimate, generate, verify,
 };
 
 use super::Site;
@@ -247,6 +247,14 @@ impl Plans {
             _ if self.mapped => Algorithm::Direct,
             _ => self.choose(collective, bytes),
         }
+    }
+
+    /// How long an operation on a vector of `bytes` is expected to take, by the cost model; the same on all ranks.
+    pub(crate) fn time(&mut self, collective: Collective, bytes: usize) -> Duration {
+        let algorithm = self.algorithm(collective, bytes);
+        let (topology, machine) = (&self.topology, &self.policy.machine);
+        estimate(collective, algorithm, bytes, topology, machine)
+            .map_or(Duration::ZERO, |cost| cost.total)
     }
 
     /// The quickest by the cost model, what links that several share take longer added to each candidate's time.

@@ -1,0 +1,252 @@
+//! Compressed sums that run behind: lanes, each a thread and a communicator of its own.
+
+use std::{
+    any::Any,
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+};
+
+use ringway_codec::Codec;
+use ringway_plan::ReduceOp;
+use ringway_sys::Memory;
+
+use super::{Traffic, compressed};
+use crate::{Buffer, Communicator, Error, buffer::floats, engine::lock};
+
+/// Where compressed sums run, while the thread that starts them computes.
+///
+/// Sums of one lane run one after the other, in the order in which they were started; lanes run side by side, so that one bucket is
+/// encoded while another is on the wire. All ranks must start the sums of a lane in the same order.
+#[derive(Debug)]
+pub struct Lanes {
+    senders: Vec<mpsc::Sender<Job>>,
+    buckets: Mutex<usize>,
+}
+
+/// A bucket of gradients, with its codec and its lane. Cheap to clone.
+#[derive(Clone)]
+pub struct Bucket {
+    codec: Arc<Mutex<Codec>>,
+    sender: mpsc::Sender<Job>,
+}
+
+impl Communicator {
+    /// Makes `count` lanes, at least one, each with a communicator of all ranks of this one. All ranks must call it.
+    ///
+    /// # Errors
+    /// As [`Self::run`]; or no thread can be made.
+    pub fn lanes(&self, count: usize) -> Result<Lanes, Error> {
+        let lane = |at| {
+            // The order of ranks stays what it is.
+            let Some(communicator) = self.split(Some(0), 0)? else {
+                unreachable!("a rank with a color is in a group")
+            };
+            let (sender, jobs) = mpsc::channel::<Job>();
+            let run = move || jobs.into_iter().for_each(|job| job.run(&communicator));
+            let name = format!("ringway-lane-{at}");
+            let thread = std::thread::Builder::new().name(name).spawn(run);
+            thread.map_err(|e| {
+                Error::Memory(format!(
+                    "no thread for a lane: {e}; raise the limit of processes (ulimit -u)"
+                ))
+            })?;
+            Ok(sender)
+        };
+        Ok(Lanes {
+            senders: (0..count.max(1)).map(lane).collect::<Result<_, Error>>()?,
+            buckets: Mutex::new(0),
+        })
+    }
+}
+
+impl Lanes {
+    /// A bucket with a codec. Buckets take the lanes in turns: all ranks must make them in the same order.
+    pub fn bucket(&self, codec: Codec) -> Bucket {
+        let mut buckets = lock(&self.buckets);
+        let sender = self.senders[*buckets % self.senders.len()].clone();
+        *buckets += 1;
+        Bucket {
+            codec: Arc::new(Mutex::new(codec)),
+            sender,
+        }
+    }
+}
+
+impl Bucket {
+    /// The codec: its state, say. Waits for sums of the bucket that are under way.
+    pub fn codec(&self) -> MutexGuard<'_, Codec> {
+        lock(&self.codec)
+    }
+
+    /// Starts adding up a buffer that the operation owns; [`CompressedPending::wait`] gives it back. Of operations there are sum
+    /// and average. Nothing but errors comes before that.
+    pub fn start<B: Buffer<Element = f32> + 'static>(
+        &self,
+        mut buffer: B,
+        op: ReduceOp,
+    ) -> CompressedPending<B> {
+        // A Vec's elements stay where they are when the Vec itself moves into the box.
+        let memory = buffer.memory();
+        CompressedPending {
+            work: self.send(memory, op, Some(Box::new(buffer))),
+            buffer: PhantomData,
+        }
+    }
+
+    /// Starts adding up 32-bit floats. The memory must stay valid, and alone the operation's, until it has ended.
+    ///
+    /// # Errors
+    /// The memory is no whole number of aligned floats.
+    pub fn submit(&self, memory: Memory, op: ReduceOp) -> Result<CompressedWork, Error> {
+        let (address, len) = (memory.as_ptr().addr(), memory.len());
+        if address % align_of::<f32>() != 0 || len % size_of::<f32>() != 0 {
+            return Err(Error::Argument(format!(
+                "{len} bytes at {address:#x}; expected a whole number of 32-bit floats, at a multiple of 4"
+            )));
+        }
+        Ok(self.send(memory, op, None))
+    }
+
+    fn send(
+        &self,
+        memory: Memory,
+        op: ReduceOp,
+        buffer: Option<Box<dyn Any + Send>>,
+    ) -> CompressedWork {
+        let work = CompressedWork {
+            end: Arc::default(),
+        };
+        let job = Job {
+            codec: self.codec.clone(),
+            memory,
+            op,
+            buffer,
+            end: work.end.clone(),
+        };
+        // Without a lane the job is dropped, which ends it.
+        drop(self.sender.send(job));
+        work
+    }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket").finish_non_exhaustive()
+    }
+}
+
+/// A sum to be carried out. However it goes, it ends.
+struct Job {
+    codec: Arc<Mutex<Codec>>,
+    memory: Memory,
+    op: ReduceOp,
+    /// What the memory is of, if the operation owns it.
+    buffer: Option<Box<dyn Any + Send>>,
+    end: Arc<End>,
+}
+
+impl Job {
+    fn run(mut self, communicator: &Communicator) {
+        let gradients = floats(&mut self.memory);
+        let result = compressed(communicator, gradients, self.op, 0, &mut lock(&self.codec));
+        self.end(result);
+    }
+
+    /// The first end stands.
+    fn end(&mut self, result: Result<Traffic, Error>) {
+        let mut ended = lock(&self.end.ended);
+        if ended.result.is_none() {
+            ended.result = Some(result);
+            ended.buffer = self.buffer.take();
+            self.end.set.notify_all();
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.end(Err(Error::Memory(
+            "the lane of a compressed sum has ended; its thread panicked, and the log says where"
+                .to_owned(),
+        )));
+    }
+}
+
+#[derive(Default)]
+struct End {
+    ended: Mutex<Ended>,
+    set: Condvar,
+}
+
+#[derive(Default)]
+struct Ended {
+    result: Option<Result<Traffic, Error>>,
+    /// Until it is taken.
+    buffer: Option<Box<dyn Any + Send>>,
+}
+
+/// A compressed sum in flight. Dropping the handle does not end it.
+#[derive(Clone)]
+pub struct CompressedWork {
+    end: Arc<End>,
+}
+
+impl CompressedWork {
+    /// Whether it has ended, well or not.
+    pub fn is_done(&self) -> bool {
+        lock(&self.end.ended).result.is_some()
+    }
+
+    /// Waits until it has ended. Its collectives have the deadline of all operations.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::all_reduce_compressed`].
+    pub fn wait(&self) -> Result<Traffic, Error> {
+        let mut ended = lock(&self.end.ended);
+        loop {
+            if let Some(result) = &ended.result {
+                return result.clone();
+            }
+            ended = self
+                .end
+                .set
+                .wait(ended)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl fmt::Debug for CompressedWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CompressedWork(done: {})", self.is_done())
+    }
+}
+
+/// A compressed sum in flight that owns its buffer.
+#[derive(Debug)]
+#[must_use = "the buffer comes back from `wait`"]
+pub struct CompressedPending<B> {
+    work: CompressedWork,
+    buffer: PhantomData<fn() -> B>,
+}
+
+impl<B: Send + 'static> CompressedPending<B> {
+    /// Whether it has ended.
+    pub fn is_done(&self) -> bool {
+        self.work.is_done()
+    }
+
+    /// Waits until it has ended, and gives the buffer back with the sum, or with what it held where a codec has refused it.
+    pub fn wait(self) -> (B, Result<Traffic, Error>) {
+        let result = self.work.wait();
+        match lock(&self.work.end.ended)
+            .buffer
+            .take()
+            .map(|kept| kept.downcast::<B>())
+        {
+            Some(Ok(buffer)) => (*buffer, result),
+            _ => unreachable!("the operation kept a B, and only this consuming call takes it"),
+        }
+    }
+}
