@@ -10,6 +10,7 @@ mod check;
 mod error;
 mod expand;
 mod file;
+mod levels;
 mod load;
 mod machine;
 mod model;
@@ -20,6 +21,7 @@ mod units;
 
 pub use check::{Bisection, Check, Diversity, Finding, PathLengths, Severity, TierLoad, check};
 pub use error::{FabricError, Problem};
+pub use levels::levels;
 pub use load::{NoPath, expected_load};
 pub use machine::{farthest, machine};
 pub use model::{Fabric, Group, HostKind, Link, Local, NodeId, Role, Tier};

@@ -172,6 +172,7 @@ fn topologies() -> Vec<Topology> {
         Topology::single_host(5),
         Topology::single_host(8),
         Topology::uniform(2, 1),
+        Topology::uniform(8, 2).with_levels(vec![(0..16).map(|rank| rank / 4).collect()]),
         Topology::uniform(5, 1),
         Topology::uniform(3, 2),
         Topology::uniform(4, 4),

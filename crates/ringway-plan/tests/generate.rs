@@ -5,6 +5,7 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+use proptest::prelude::*;
 use ringway_plan::{
     Algorithm, Collective, GenerateError, Op, Topology, Verified, generate, verify,
 };
@@ -76,6 +77,39 @@ fn every_parameter_verifies() {
                 .with_torus_width(parameter);
             check_all(n, &topology);
         }
+    }
+}
+
+/// Racks and pods of any sizes, over hosts of any sizes, in any order of ranks.
+fn hierarchies() -> impl Strategy<Value = Topology> {
+    let numbers = |n: usize| prop::collection::vec(0..4_usize, n);
+    (2..20_usize, 1..4_usize).prop_flat_map(move |(n, levels)| {
+        (numbers(n), prop::collection::vec(numbers(n), levels))
+            .prop_map(|(hosts, levels)| Topology::new(hosts).with_levels(levels))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn every_hierarchy_verifies(topology in hierarchies()) {
+        verified(Collective::AllReduce, Algorithm::Hierarchical, &topology);
+    }
+}
+
+/// 2 pods of 2 racks of 2 hosts of 2 ranks: everything crosses pods once each way, spread over all ranks.
+#[test]
+fn deep_hierarchies_share_the_upper_links() {
+    let of = |size: usize| (0..16).map(|rank| rank / size).collect::<Vec<_>>();
+    let topology = Topology::uniform(8, 2).with_levels(vec![of(4), of(8)]);
+    let schedule = verified(Collective::AllReduce, Algorithm::Hierarchical, &topology);
+    for rank in 0..16 {
+        let crossing = |size: usize| sent(&schedule, rank, |r| r / size).0;
+        // Of the ranks of a pod each has an eighth, half of which it exchanges with the other pod, up and down.
+        let expected = [8, 4, 2].map(|size| 2.0 * 0.5 / size as f64);
+        assert!((crossing(8) - expected[0]).abs() < 1e-9);
+        assert!((crossing(4) - expected[0] - expected[1]).abs() < 1e-9);
+        assert!((crossing(2) - expected[0] - expected[1] - expected[2]).abs() < 1e-9);
     }
 }
 

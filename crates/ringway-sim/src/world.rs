@@ -1,6 +1,6 @@
 //! Which rank is where.
 
-use ringway_fabric::{Fabric, NodeId, Port};
+use ringway_fabric::{Fabric, NodeId, Port, levels};
 use ringway_plan::{Rank, Topology};
 
 use crate::error::SimError;
@@ -30,6 +30,8 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct World {
     places: Vec<Place>,
+    /// Racks, pods ...: groups above hosts, by level and rank.
+    levels: Vec<Vec<usize>>,
 }
 
 impl World {
@@ -58,7 +60,9 @@ impl World {
                 Place { host, gpu, nic }
             }));
         }
-        Ok(Self { places })
+        let of_places = |level: Vec<usize>| places.iter().map(|place| level[place.host]).collect();
+        let levels = levels(fabric).into_iter().map(of_places).collect();
+        Ok(Self { places, levels })
     }
 
     /// How many ranks.
@@ -71,8 +75,9 @@ impl World {
         self.places[rank]
     }
 
-    /// For generators: which ranks share a host.
+    /// For generators: which ranks share a host, a rack, a pod.
     pub fn topology(&self) -> Topology {
-        Topology::new(self.places.iter().map(|p| p.host).collect())
+        let hosts = self.places.iter().map(|p| p.host).collect();
+        Topology::new(hosts).with_levels(self.levels.clone())
     }
 }

@@ -744,7 +744,7 @@ fn algorithms_are_chosen_by_shared_links() {
         chosen[0]
     };
     let (wide, narrow) = (choice("400Gbit/s"), choice("10Gbit/s"));
-    assert_eq!(narrow, Algorithm::HalvingDoubling);
+    assert_eq!(narrow, Algorithm::Hierarchical);
     assert_ne!(wide, narrow);
 }
 

@@ -222,16 +222,18 @@ impl Sim {
         hosts: usize,
         per_host: usize,
     ) -> Result<(Algorithm, World, Verified, f64)> {
-        let topology = Topology::uniform(hosts, per_host);
-        let schedule = verify(generate(collective, algorithm, &topology)?)?;
         let mut order = self.order.of(hosts);
-        let pattern = Pattern::new(&schedule, &topology);
         let mut distances = Distances::of(fabric);
         if self.place && hosts > 1 {
+            let topology = Topology::uniform(hosts, per_host);
+            let schedule = generate(collective, algorithm, &topology)?;
+            let pattern = Pattern::new(&schedule, &topology);
             order = place(&pattern, &mut distances, &order).best.order;
         }
-        let mean_hops = distances.mean_hops(&pattern, &order);
         let world = World::new(fabric, &order, per_host)?;
+        let topology = world.topology();
+        let schedule = verify(generate(collective, algorithm, &topology)?)?;
+        let mean_hops = distances.mean_hops(&Pattern::new(&schedule, &topology), &order);
         Ok((algorithm, world, schedule, mean_hops))
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Ranks<'a> {
     all: u64,
     hosts: u64,
     per_host: u64,
+    /// The members of a group at each level above hosts, the lowest first.
+    above: Vec<u64>,
     grid: (u64, u64),
 }
 
@@ -66,6 +68,11 @@ impl<'a> Ranks<'a> {
             all: topology.ranks() as u64,
             hosts: hosts.len() as u64,
             per_host: hosts.iter().map(Vec::len).max().unwrap_or(1) as u64,
+            above: topology
+                .level_sizes()
+                .into_iter()
+                .map(|m| m as u64)
+                .collect(),
             grid: (width as u64, height as u64),
         }
     }
@@ -112,10 +119,10 @@ impl<'a> Ranks<'a> {
                 self.fold(1 << self.all.ilog2(), n) + self.doubling(|_| n, Reduced).reduction(copy)
             }
             (C::AllReduce, A::Hierarchical) => {
-                let (near, rail) = (n.div_ceil(self.per_host), n / (self.per_host * self.hosts));
+                let near = n.div_ceil(self.per_host);
                 self.inside(near, Reduced)
-                    + self.rounds(self.far(self.per_host), self.hosts - 1, rail, Reduced)
-                    + self.rounds(self.far(self.per_host), self.hosts - 1, rail, Kept)
+                    + self.levels_above(n, Reduced)
+                    + self.levels_above(n, Kept)
                     + self.inside(near, Kept)
             }
             (C::AllReduce, A::Torus) => {
@@ -277,6 +284,23 @@ impl<'a> Ranks<'a> {
         let busy = far.with(self.message(far, part).0, self.work(part, arriving));
         let paced = busy.times(rounds - 1) + self.hop(far, part, arriving);
         hops.max(paced) + self.rest(far, part, arriving)
+    }
+
+    /// Around the rings of each level above hosts, of which each is shared by all positions below.
+    fn levels_above(&self, n: u64, arriving: Arriving) -> Time {
+        let mut positions = self.per_host;
+        let mut time = Time::default();
+        for &members in &self.above {
+            positions *= members;
+            time = time
+                + self.rounds(
+                    self.far(self.per_host),
+                    members - 1,
+                    n / positions,
+                    arriving,
+                );
+        }
+        time
     }
 
     /// Rounds with the rank 1, 2, 4 ... further on.

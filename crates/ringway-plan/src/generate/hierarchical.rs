@@ -1,4 +1,5 @@
-//! Hierarchical: inside hosts directly, between hosts around rings, one for each *rail*.
+//! Hierarchical: inside hosts directly, between hosts around rings, one for each *rail*. `all_reduce` goes through any
+//! number of levels, see [`nested`](super::nested).
 //!
 //! There are as many rails as the largest host has members; member i of a host of m members takes rails i, i + m,
 //! i + 2m ..., so that all members of all hosts take part whatever the sizes of hosts.
@@ -7,7 +8,8 @@ use std::ops::Range;
 
 use super::{
     Algorithm, Topology,
-    flow::{Flow, Move, Way, trim},
+    flow::{Flow, Move, trim},
+    nested,
 };
 use crate::schedule::{Collective, Rank, Schedule};
 
@@ -35,45 +37,14 @@ pub(super) fn generate(collective: Collective, topology: &Topology) -> Schedule 
     let hosts = Hosts { members, rails };
     let n = topology.ranks();
     let (chunks, moves) = match collective {
-        Collective::AllReduce => (rails * hosts.members.len(), pieces(&hosts, Way::On)),
+        Collective::AllReduce => return nested::all_reduce(topology),
         Collective::Broadcast { root } | Collective::Reduce { root } => (
             rails,
             trim(&from_root(&hosts, root), n, rails, &[(root, 0..rails)]),
         ),
         _ => (n, parts(&hosts)),
     };
-    let flow = Flow::new(collective, Algorithm::Hierarchical, n, chunks);
-    match collective {
-        // As in a ring, both halves go the same way around.
-        Collective::AllReduce => flow.run_both(&pieces(&hosts, Way::Back), &moves),
-        _ => flow.run(&moves),
-    }
-}
-
-/// Chunk `rail * hosts + host` starts at the host's member on the rail.
-fn pieces(hosts: &Hosts, way: Way) -> Vec<Move> {
-    let count = hosts.members.len();
-    let mut moves = Vec::new();
-    for round in 0..count - 1 {
-        for host in 0..count {
-            for rail in 0..hosts.rails {
-                let (home, next) = match way {
-                    Way::On => (host + count - round, host + 1),
-                    Way::Back => (host + round, host + count - 1),
-                };
-                let chunk = rail * count + home % count;
-                let (from, to) = (hosts.on_rail(host, rail), hosts.on_rail(next, rail));
-                moves.push(Move::new(from, to, chunk..chunk + 1));
-            }
-        }
-    }
-    for host in 0..count {
-        for rail in 0..hosts.rails {
-            let from = hosts.on_rail(host, rail);
-            moves.extend(hosts.inside(host, from, rail * count..(rail + 1) * count));
-        }
-    }
-    moves
+    Flow::new(collective, Algorithm::Hierarchical, n, chunks).run(&moves)
 }
 
 /// Chunk r starts at rank r, travels the rail of its rank's number in its host, and is handed out on arrival.

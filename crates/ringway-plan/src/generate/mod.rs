@@ -5,6 +5,7 @@ mod direct;
 mod doubling;
 mod flow;
 mod hierarchical;
+mod nested;
 mod ring;
 mod topology;
 mod torus;

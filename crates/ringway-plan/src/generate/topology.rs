@@ -10,9 +10,18 @@ pub struct Topology {
     hosts: Vec<usize>,
     /// Hosts as they stand side by side; those that are missing come after these.
     order: Vec<usize>,
+    /// Groups above hosts by rank, the lowest level first.
+    levels: Vec<Vec<usize>>,
     channels: usize,
     group: Option<usize>,
     torus_width: Option<usize>,
+}
+
+/// Part of a hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    Rank(Rank),
+    Group(Vec<Self>),
 }
 
 impl Topology {
@@ -22,6 +31,7 @@ impl Topology {
         Self {
             hosts,
             order: Vec::new(),
+            levels: Vec::new(),
             channels: 1,
             group: None,
             torus_width: None,
@@ -32,6 +42,18 @@ impl Topology {
     /// lowest rank: neighbours in it exchange the most.
     pub fn with_order(self, order: Vec<usize>) -> Self {
         Self { order, ..self }
+    }
+
+    /// Levels above hosts for `hierarchical`, the lowest first: `levels[l][r]` is any number that ranks of rank r's group share,
+    /// such as its rack's. Hosts whose ranks differ belong to the group of their first.
+    ///
+    /// # Panics
+    /// A level has another number of ranks.
+    pub fn with_levels(self, levels: Vec<Vec<usize>>) -> Self {
+        for level in &levels {
+            assert_eq!(level.len(), self.ranks(), "a group for each rank");
+        }
+        Self { levels, ..self }
     }
 
     /// `ranks` ranks of one host.
@@ -104,6 +126,57 @@ impl Topology {
             Some(size) => self.line().chunks(size).map(<[Rank]>::to_vec).collect(),
             None => self.hosts(),
         }
+    }
+
+    /// The hierarchy: the whole, its groups, and so on to hosts, the members of which are ranks.
+    pub(super) fn tree(&self) -> Node {
+        self.tree_over(self.groups())
+    }
+
+    fn tree_over(&self, lowest: Vec<Vec<Rank>>) -> Node {
+        let host = |ranks: Vec<Rank>| {
+            let first = ranks[0];
+            (
+                first,
+                Node::Group(ranks.into_iter().map(Node::Rank).collect()),
+            )
+        };
+        let mut nodes: Vec<(Rank, Node)> = lowest.into_iter().map(host).collect();
+        for level in &self.levels {
+            let mut at = HashMap::new();
+            let mut groups: Vec<(Rank, Vec<Node>)> = Vec::new();
+            for (first, node) in nodes {
+                let at = *at.entry(level[first]).or_insert(groups.len());
+                match groups.get_mut(at) {
+                    Some((_, members)) => members.push(node),
+                    None => groups.push((first, vec![node])),
+                }
+            }
+            nodes = groups
+                .into_iter()
+                .map(|(first, members)| (first, Node::Group(members)))
+                .collect();
+        }
+        Node::Group(nodes.into_iter().map(|(_, node)| node).collect())
+    }
+
+    /// The members of the largest group of each level above hosts, the lowest first, the whole last.
+    pub(crate) fn level_sizes(&self) -> Vec<usize> {
+        fn sizes(node: &Node, depth: usize, most: &mut Vec<usize>) {
+            if let Node::Group(members) = node {
+                most.resize(most.len().max(depth + 1), 0);
+                most[depth] = most[depth].max(members.len());
+                members
+                    .iter()
+                    .for_each(|member| sizes(member, depth + 1, most));
+            }
+        }
+        let mut most = Vec::new();
+        sizes(&self.tree_over(self.hosts()), 0, &mut most);
+        // Hosts, of ranks.
+        most.pop();
+        most.reverse();
+        most
     }
 
     /// Width and height of the grid: as wide as the hosts where these are equal, else as square as divides

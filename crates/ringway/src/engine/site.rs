@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_fabric::{Distances, Fabric, Pattern, Port, expected_load, farthest, place_within};
+use ringway_fabric::{
+    Distances, Fabric, Pattern, Port, expected_load, farthest, levels, place_within,
+};
 use ringway_plan::{Rank, Schedule, Topology};
 
 use crate::{
@@ -23,6 +25,8 @@ pub(crate) struct Site {
     ports: Vec<Port>,
     /// The hosts of the world in the order of a ring that loads links least.
     order: Vec<usize>,
+    /// Groups of hosts above hosts, by level and host, as far as the settings want them.
+    levels: Vec<Vec<usize>>,
 }
 
 /// Work for the search of the hosts' order: a tenth of a second.
@@ -48,8 +52,13 @@ impl Site {
         }
         let deadline = Instant::now() + settings.values().connect_timeout;
         let note = world.store.get(KEY, deadline)?;
-        Self::read(&String::from_utf8_lossy(&note), &world.members)
-            .map_err(|reason| Error::Argument(format!("rank 0's setting fabric: {reason}")))
+        let mut site = Self::read(&String::from_utf8_lossy(&note), &world.members)
+            .map_err(|reason| Error::Argument(format!("rank 0's setting fabric: {reason}")))?;
+        if let (Some(site), Some(wanted)) = (&mut site, settings.values().hierarchy_levels) {
+            // Ranks and hosts are two.
+            site.levels.truncate(wanted.saturating_sub(2));
+        }
+        Ok(site)
     }
 
     /// Whether the file that the settings name is one, before anybody joins: rank 0 serves the rendezvous, and should not
@@ -69,6 +78,7 @@ impl Site {
                 let hosts: Result<_, ParseIntError> = order.split(' ').map(str::parse).collect();
                 Ok(Some(Self {
                     ports: ports(&fabric, members)?,
+                    levels: levels(&fabric),
                     order: hosts.map_err(|e| format!("no order of hosts: {e}"))?,
                     fabric,
                 }))
@@ -81,7 +91,11 @@ impl Site {
     /// The ranks by host.
     pub(crate) fn topology(&self, members: &[Rank]) -> Topology {
         let hosts = members.iter().map(|&rank| self.ports[rank].host).collect();
-        Topology::new(hosts).with_order(self.order.clone())
+        let of_rank =
+            |level: &Vec<usize>| members.iter().map(|&r| level[self.ports[r].host]).collect();
+        Topology::new(hosts)
+            .with_order(self.order.clone())
+            .with_levels(self.levels.iter().map(of_rank).collect())
     }
 
     /// The seconds for each byte of the vector that the busiest link takes; 0 where that isn't known: there are too many

@@ -119,10 +119,10 @@ pub const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "hierarchy_levels",
         default: "auto",
-        expected: "`auto`, 1 or 2",
-        doc: "Levels of hierarchical algorithms: 1 is flat, 2 is hosts and the ranks in them. `auto` is 2 where \
-              ranks share hosts.",
-        set: |v, text| put(&mut v.hierarchy_levels, auto(text, 1, 2)),
+        expected: "`auto`, or a number from 1 to 8",
+        doc: "Levels of hierarchical algorithms, at most: 1 is flat, 2 is hosts and the ranks in them, 3 has racks above, 4 \
+              pods. `auto` is 2, or, with a `fabric`, as many as it has.",
+        set: |v, text| put(&mut v.hierarchy_levels, auto(text, 1, 8)),
         show: |v| show_auto(v.hierarchy_levels),
     },
     Definition {
