@@ -1,5 +1,8 @@
 """DistributedDataParallel: gradients are those of the whole batch, whatever the model."""
 
+import pytest
+import ringway
+import ringway.torch
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -53,6 +56,25 @@ def with_hooks():
         net.register_comm_hook(None, hook)
         loss(net, me).backward()
         torch.testing.assert_close(gradients(net), averaged(), rtol=accuracy, atol=accuracy)
+
+
+def with_hooks_of_ringway():
+    for wire, accuracy in (("plain", 1e-6), ("fp16", 1e-3), ("bf16", 1e-2)):
+        net = DistributedDataParallel(perceptron(), bucket_cap_mb=0.1)
+        net.register_comm_hook(None, ringway.torch.comm_hook(wire))
+        for _ in range(3):  # Buckets are made anew after the first step.
+            net.zero_grad()
+            loss(net, me).backward()
+            found = gradients(net)
+            torch.testing.assert_close(found, averaged(), rtol=accuracy, atol=accuracy, msg=wire)
+            first = found.clone()
+            dist.broadcast(first, 0)
+            assert torch.equal(found, first)
+            if wire != "plain":  # It was rounded on its way.
+                dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[wire]
+                assert torch.equal(found, found.to(dtype).float())
+    with pytest.raises(ringway.ArgumentError, match="expected one of plain, fp16, bf16"):
+        ringway.torch.comm_hook("fp12")
 
 
 class Choice(nn.Module):
@@ -122,6 +144,7 @@ def uneven_inputs():
 run(
     as_computed_alone,
     with_hooks,
+    with_hooks_of_ringway,
     unused_parameters,
     training_with_batch_norm,
     without_synchronization,

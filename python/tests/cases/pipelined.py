@@ -17,7 +17,7 @@ from torch_rank import join, leave, run
 
 me, n = join()
 STEPS = 6
-# Some gradients are alone, others packed.
+# Some gradients have an all-reduce to themselves, others share them.
 BYTES = 2000
 
 

@@ -1,5 +1,6 @@
 """The backend: what ``torch.distributed`` calls, as calls of the engine."""
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -12,7 +13,7 @@ from torch._C import _distributed_c10d as c10d
 
 from ringway import ArgumentError, Communicator, Registration, _ringway
 from ringway._types import Counts, Operation, Range
-from ringway.torch import _memory, _world
+from ringway.torch import _memory, _record, _world
 from ringway.torch._tensors import (
     EMPTY,
     Finish,
@@ -165,8 +166,11 @@ class RingwayBackend(c10d.Backend):
         limit = self._timeout if timeout <= _NO_LIMIT else timeout.total_seconds()
         if options.asyncOp or self._batch is not None:
             work = _ringway.submit(self.communicator, operation, memory, counts, limit, keep)
+            _record.started(operation, max(memory[0][1], memory[1][1]), work)
             return self._batched(RingwayWork([work], tensors, finish))
+        began = time.perf_counter()
         _ringway.run(self.communicator, operation, memory, counts, limit, keep)
+        _record.called(operation, max(memory[0][1], memory[1][1]), began)
         if finish is not None:
             finish()
         return None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ringway import ArgumentError, Error
+from ringway.torch._watch import Hook
 
 Hyperparameters = list[dict[str, Any]]
 """Of each parameter group, without its parameters."""
@@ -31,9 +32,10 @@ class DividedOptimizer:
         return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
 
     def has_hooks(self) -> bool:
-        """Whether somebody else than the pipeline, which has one, is to be called at each step."""
+        """Whether the program has hooks that are to be called once a step."""
         optimizer = self._optimizer
-        return len(optimizer._optimizer_step_pre_hooks) > 1 or bool(optimizer._optimizer_step_post_hooks)
+        hooks = (*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values())
+        return any(not isinstance(hook, Hook) for hook in hooks)
 
     def hyperparameters(self) -> Hyperparameters:
         """As they are now: a scheduler may change them before the last part is stepped."""

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ringway import _ringway
 from ringway._ringway import Work
-from ringway.torch import _memory
+from ringway.torch import _memory, _record
 from ringway.torch._backend import RingwayBackend
 from ringway.torch._tensors import EMPTY, KINDS, kind_of, place
 
@@ -32,7 +32,9 @@ class Engine:
         """Starts an all-reduce in place of a tensor whose elements lie one after the other, in whatever order."""
         operation, where = (_ALL_REDUCE, 0, KINDS[memory.dtype], op), place(memory)
         limit = self._backend._timeout
-        return _ringway.submit(self._communicator, operation, (where, where), None, limit, memory, priority)
+        work = _ringway.submit(self._communicator, operation, (where, where), None, limit, memory, priority)
+        _record.started(operation, memory.nbytes, work)
+        return work
 
     def all_gather(self, mine: Tensor) -> Tensor:
         """What every rank has: (ranks, *shape)."""

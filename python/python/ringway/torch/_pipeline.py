@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ringway import ArgumentError, Error
-from ringway.torch import _agreement
+from ringway.torch import _agreement, _record
 from ringway.torch._backend import _backend_of
 from ringway.torch._divided import DividedOptimizer, Hyperparameters
 from ringway.torch._engine import AVERAGE, Engine
@@ -33,9 +33,9 @@ class Pipeline:
     the module that it belongs to. The parameters are the same bits as with the same all-reduces after the backward
     pass and a step of the optimizer then.
 
-    At the beginning rank 0's parameters and buffers are copied to all ranks. Gradients of ``bucket_bytes`` or more are
-    reduced where they are, smaller ones in packs of about that size. Every rank must use the same parameters in a
-    step; if not, all ranks get an :class:`ringway.Error` that names them.
+    At the beginning rank 0's parameters and buffers are copied to all ranks. A gradient of ``bucket_bytes`` or more
+    has an all-reduce to itself, smaller ones share those of about that size. Every rank must use the same parameters
+    in a step; if not, all ranks get an :class:`ringway.Error` that names them.
 
     Whoever reads parameters or gradients other than by calling modules calls :meth:`synchronize` first. The
     ``state_dict`` of model and optimizer do so by themselves.
@@ -271,11 +271,14 @@ class Pipeline:
 
     def _deliver(self, arriving: Iterable[Unit]) -> list[Tensor]:
         """Waits for units and gives their parameters the gradients; returns those that have one."""
+        began = time.perf_counter()
         self._flags.check()
-        parameters: list[Tensor] = []
         for unit in arriving:
             assert unit.work is not None
             unit.work.wait()
+        _record.waited("gradients", began)
+        parameters: list[Tensor] = []
+        for unit in arriving:
             for index in unit.parameters:
                 # The flags agree: what is absent here is absent everywhere.
                 if index not in unit.absent:

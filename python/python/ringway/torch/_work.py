@@ -1,6 +1,7 @@
 """What an operation in flight is to PyTorch."""
 
 import threading
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from ringway import Error
 from ringway._ringway import Work
+from ringway.torch import _record
 from ringway.torch._tensors import Finish
 
 _NO_LIMIT = timedelta(0)
@@ -39,10 +41,11 @@ class RingwayWork(dist.Work):
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Waits until all have ended, and raises the error of one that failed."""
-        limit = None if timeout <= _NO_LIMIT else timeout.total_seconds()
+        limit, began = None if timeout <= _NO_LIMIT else timeout.total_seconds(), time.perf_counter()
         for work in self._works:
             if not work.wait(limit):
                 raise Error(f"the operation has not ended within the {limit} s that were waited; it goes on")
+        _record.waited("work", began)
         self._hand_out()
         return True
 
