@@ -19,6 +19,20 @@ use crate::{
     start::assemble,
 };
 
+macro_rules! over_both {
+    ($($name:ident),* $(,)?) => {
+        mod over_messages {
+            use super::Over;
+            $(#[test] fn $name() { super::$name(Over::Messages); })*
+        }
+        mod in_mapped_memory {
+            use super::Over;
+            $(#[test] fn $name() { super::$name(Over::Mapped); })*
+        }
+    };
+}
+mod compress;
+
 /// A store in this process.
 #[derive(Default)]
 struct Shelf {
@@ -627,18 +641,6 @@ fn wrong_arguments_leave_the_communicator_usable(over: Over) {
     });
 }
 
-macro_rules! over_both {
-    ($($name:ident),* $(,)?) => {
-        mod over_messages {
-            use super::Over;
-            $(#[test] fn $name() { super::$name(Over::Messages); })*
-        }
-        mod in_mapped_memory {
-            use super::Over;
-            $(#[test] fn $name() { super::$name(Over::Mapped); })*
-        }
-    };
-}
 over_both!(
     a_v_form_against_a_plain_call_is_an_error_of_both,
     ranks_that_wait_for_each_other_in_different_calls_are_told,

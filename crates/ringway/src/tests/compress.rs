@@ -1,0 +1,194 @@
+//! Compressed sums over real collectives.
+
+use ringway_codec::{Codec, Feedback, Kind, Options, Tensors};
+
+use super::{Over, world_over};
+use crate::{Error, ReduceOp, buffer::exclusive};
+
+const KINDS: [Kind; 8] = [
+    Kind::None,
+    Kind::Fp16,
+    Kind::Bf16,
+    Kind::Int(8),
+    Kind::Int(4),
+    Kind::Dynamic(0.1),
+    Kind::TopK(0.1),
+    Kind::PowerSgd(2),
+];
+
+fn codec(kind: Kind, len: usize) -> Codec {
+    Codec::new(kind, Options::default(), Tensors::vector("bucket", len))
+}
+
+/// Another one for each rank and step.
+fn gradients(rank: usize, step: usize, len: usize) -> Vec<f32> {
+    let x = |i: usize| ((i * 31 + rank * 17 + step * 7) % 101) as f32 / 50.0 - 1.0;
+    (0..len).map(x).collect()
+}
+
+/// Fewer than ranks, no multiple of them, and more than slices hold.
+const fn lens(ranks: usize) -> &'static [usize] {
+    if ranks == 3 { &[1, 601, 5003] } else { &[601] }
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+fn all_ranks_get_the_same_bits_and_about_the_sum(over: Over) {
+    for ranks in 1..=9 {
+        let all = world_over(over, ranks, &[], |comm| {
+            let mut results = Vec::new();
+            for kind in KINDS {
+                for &len in lens(ranks) {
+                    let mut codec = codec(kind, len);
+                    for step in 0..2 {
+                        let mut x = gradients(comm.rank(), step, len);
+                        comm.all_reduce_compressed(&mut x, ReduceOp::Average, &mut codec)
+                            .unwrap();
+                        results.push((kind, len, step, bits(&x)));
+                    }
+                }
+            }
+            results
+        });
+        for results in &all {
+            for (one, first) in results.iter().zip(&all[0]) {
+                let (kind, len, step, bits) = one;
+                assert!(one == first, "{kind}, {len} elements, {ranks} ranks");
+                if matches!(kind, Kind::TopK(_)) {
+                    continue;
+                }
+                let brought: Vec<_> = (0..ranks)
+                    .map(|rank| gradients(rank, *step, *len))
+                    .collect();
+                for (i, &bits) in bits.iter().enumerate() {
+                    let exact = brought.iter().map(|x| x[i]).sum::<f32>() / ranks as f32;
+                    let found = f32::from_bits(bits);
+                    // Rounding to numbers of 4 bits, twice, and what the step before has left.
+                    assert!((found - exact).abs() < 0.5, "{kind}: {found} for {exact}");
+                }
+            }
+        }
+    }
+}
+
+fn lanes_overlap_and_give_what_blocking_calls_give(over: Over) {
+    let (ranks, len) = (3, 5000);
+    world_over(over, ranks, &[], |comm| {
+        let lanes = comm.lanes(2).unwrap();
+        let buckets: Vec<_> = KINDS
+            .into_iter()
+            .map(|kind| lanes.bucket(codec(kind, len)))
+            .collect();
+        let mut blocking: Vec<_> = KINDS.into_iter().map(|kind| codec(kind, len)).collect();
+        for step in 0..3 {
+            let mine = || gradients(comm.rank(), step, len);
+            let pending: Vec<_> = buckets
+                .iter()
+                .map(|bucket| bucket.start(mine(), ReduceOp::Sum))
+                .collect();
+            // Calls of the communicator itself go on meanwhile.
+            comm.barrier().unwrap();
+            let mut expected = Vec::new();
+            for codec in &mut blocking {
+                let mut x = mine();
+                comm.all_reduce_compressed(&mut x, ReduceOp::Sum, codec)
+                    .unwrap();
+                expected.push(x);
+            }
+            for (pending, expected) in pending.into_iter().zip(expected) {
+                let (found, traffic) = pending.wait();
+                assert!(traffic.unwrap().sent > 0);
+                assert_eq!(bits(&found), bits(&expected));
+            }
+        }
+        let mut x = gradients(comm.rank(), 3, len);
+        let work = buckets[3].submit(exclusive(&mut x), ReduceOp::Sum).unwrap();
+        work.wait().unwrap();
+        assert_eq!(buckets[3].codec().state().len(), blocking[3].state().len());
+        let odd = exclusive(&mut x).slice(1..9);
+        assert!(matches!(
+            buckets[3].submit(odd, ReduceOp::Sum),
+            Err(Error::Argument(_))
+        ));
+    });
+}
+
+fn a_nan_is_named_and_all_go_on(over: Over) {
+    let (ranks, len) = (3, 100);
+    let errors = world_over(over, ranks, &[], |comm| {
+        let lanes = comm.lanes(1).unwrap();
+        let mut errors = Vec::new();
+        for kind in KINDS.into_iter().skip(1) {
+            let options = Options {
+                feedback: Feedback::Residual,
+                seed: 3,
+            };
+            let bucket = lanes.bucket(Codec::new(
+                kind,
+                options,
+                Tensors::vector("conv1.weight", len),
+            ));
+            let mut x = gradients(comm.rank(), 0, len);
+            if comm.rank() == 2 {
+                x[41] = f32::NAN;
+            }
+            let before = bits(&x);
+            let (x, error) = bucket.start(x, ReduceOp::Average).wait();
+            assert_eq!(bits(&x), before);
+            errors.push(error.unwrap_err().to_string());
+            let (_, result) = bucket
+                .start(gradients(comm.rank(), 1, len), ReduceOp::Average)
+                .wait();
+            result.unwrap();
+        }
+        errors
+    });
+    for error in errors.iter().flatten() {
+        assert!(
+            error.contains("rank 2, tensor conv1.weight, element 41: the gradient is NaN"),
+            "{error}"
+        );
+    }
+}
+
+fn other_codecs_on_other_ranks_are_an_error_of_both(over: Over) {
+    let errors = world_over(over, 2, &[("timeout", "20s")], |comm| {
+        let kind = if comm.rank() == 0 {
+            Kind::Int(8)
+        } else {
+            Kind::Bf16
+        };
+        let mut x = gradients(comm.rank(), 0, 64);
+        let error = comm.all_reduce_compressed(&mut x, ReduceOp::Sum, &mut codec(kind, 64));
+        error.unwrap_err().to_string()
+    });
+    for error in errors {
+        assert!(
+            error.contains("all_to_all") && error.contains("all_reduce"),
+            "{error}"
+        );
+    }
+}
+
+fn what_codecs_do_not_have_is_refused(over: Over) {
+    world_over(over, 1, &[], |comm| {
+        let error =
+            comm.all_reduce_compressed(&mut [1.0], ReduceOp::Max, &mut codec(Kind::Fp16, 1));
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("expected sum or avg")
+        );
+    });
+}
+
+over_both!(
+    a_nan_is_named_and_all_go_on,
+    all_ranks_get_the_same_bits_and_about_the_sum,
+    lanes_overlap_and_give_what_blocking_calls_give,
+    other_codecs_on_other_ranks_are_an_error_of_both,
+    what_codecs_do_not_have_is_refused,
+);
