@@ -17,6 +17,7 @@
 //! deadline, and a rank that dies, stops or calls something else is named in every rank's [`Error`].
 #![deny(unsafe_code)]
 
+mod batch;
 pub mod bootstrap;
 mod buffer;
 mod calls;
@@ -38,6 +39,7 @@ mod tests;
 
 mod work;
 
+pub use batch::{BatchLimits, BatchStats, Batcher, Ticket};
 pub use buffer::{ArenaBuffer, Buffer};
 pub use communicator::Communicator;
 pub use compress::{Bucket, CompressedPending, CompressedWork, Lanes, Traffic};

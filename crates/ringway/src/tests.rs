@@ -31,6 +31,7 @@ macro_rules! over_both {
         }
     };
 }
+mod batch;
 mod compress;
 
 /// A store in this process.

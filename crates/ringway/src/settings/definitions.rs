@@ -58,6 +58,37 @@ pub const DEFINITIONS: &[Definition] = &[
         show: |v| show_size(v.arena_size),
     },
     Definition {
+        name: "batch_max",
+        default: "10MB",
+        expected: "a size from 4KiB to 1TiB",
+        doc: "Bytes at which a batch of tensors is closed, at most; the size moves between this and `batch_min` to where most \
+              bytes pass in a second. Rank 0's counts.",
+        set: |v, text| put(&mut v.batch_max, size(text, 4 * KIB, TIB)),
+        show: |v| show_size(v.batch_max),
+    },
+    Definition {
+        name: "batch_min",
+        default: "1MB",
+        expected: "a size from 4KiB to 1TiB",
+        doc: "Bytes at which a batch of tensors is closed, at least, unless its first tensor has waited for `batch_window`. Above \
+              `batch_max`, that counts.",
+        set: |v, text| put(&mut v.batch_min, size(text, 4 * KIB, TIB)),
+        show: |v| show_size(v.batch_min),
+    },
+    Definition {
+        name: "batch_window",
+        default: "10ms",
+        expected: "a duration from 0s to 10s",
+        doc: "How long a tensor waits for others to be in a batch with, at most. Rank 0's counts, for all ranks.",
+        set: |v, text| {
+            put(
+                &mut v.batch_window,
+                duration(text, Duration::ZERO, 10_000 * MILLISECOND),
+            )
+        },
+        show: |v| show_duration(v.batch_window),
+    },
+    Definition {
         name: "buffer_size",
         default: "256MB",
         expected: "a size from 64KiB to 1TiB, such as 256MB (10^6) or 256MiB (2^20)",

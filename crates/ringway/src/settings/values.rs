@@ -13,6 +13,12 @@ pub struct Values {
     pub algorithm: String,
     /// Virtual bytes reserved for the shared-memory arena of a rank.
     pub arena_size: u64,
+    /// Bytes at which a batch of tensors is closed, at most.
+    pub batch_max: u64,
+    /// Bytes at which a batch of tensors is closed, at least.
+    pub batch_min: u64,
+    /// How long a tensor waits for others at most.
+    pub batch_window: Duration,
     /// Bytes of transport buffers of a rank, at most.
     pub buffer_size: u64,
     /// How long to wait for all ranks to join, and for a connection.
@@ -54,6 +60,9 @@ impl Default for Values {
         let mut values = Self {
             algorithm: String::new(),
             arena_size: 0,
+            batch_max: 0,
+            batch_min: 0,
+            batch_window: Duration::ZERO,
             buffer_size: 0,
             connect_timeout: Duration::ZERO,
             fabric: None,

@@ -1,0 +1,471 @@
+//! The thread that closes batches and adds them up.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use ringway_kernels::Element;
+use ringway_plan::{Collective, ReduceOp};
+use ringway_sys::Memory;
+
+use super::{
+    Pending, Shared, State,
+    announcement::{self, Announcement, WORDS},
+    climb::Climb,
+};
+use crate::{
+    ArenaBuffer, Buffer, Communicator, Error, Request, Work, buffer::exclusive, engine::lock,
+};
+
+/// Batches under way at a time: while one is on the wire, the next one is copied.
+const DEPTH: usize = 2;
+
+/// Nobody sleeps longer, though all that matters wakes the thread.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+pub(super) fn start<T: Element>(
+    communicator: Communicator,
+    shared: Arc<Shared<T>>,
+) -> Result<(), Error> {
+    let worker = Worker {
+        climb: Climb::new(shared.limits.bytes.clone()),
+        communicator,
+        shared,
+        first: 0,
+        asked: None,
+        announced: None,
+        running: VecDeque::new(),
+        blocks: Vec::new(),
+    };
+    let thread = std::thread::Builder::new().name("ringway-batcher".to_owned());
+    thread.spawn(move || worker.run()).map(drop).map_err(|e| {
+        Error::Memory(format!(
+            "no thread for a batcher: {e}; raise the limit of processes (ulimit -u)"
+        ))
+    })
+}
+
+struct Worker<T: Element> {
+    communicator: Communicator,
+    shared: Arc<Shared<T>>,
+    climb: Climb,
+    /// The place of the first tensor that is in no batch.
+    first: u64,
+    /// A broadcast that will say what is in the next batch.
+    asked: Option<Work>,
+    /// What it said, and when.
+    announced: Option<(Announcement, Instant)>,
+    running: VecDeque<Running>,
+    /// Blocks that are free.
+    blocks: Vec<ArenaBuffer<T>>,
+}
+
+struct Running {
+    work: Work,
+    bytes: usize,
+    began: Instant,
+    /// Closed because it was large enough.
+    full: bool,
+}
+
+/// What an operation keeps.
+struct Batch<T: Element> {
+    tensors: Vec<Pending<T>>,
+    /// Where tensors are side by side; a single one stays where it is.
+    block: Option<ArenaBuffer<T>>,
+}
+
+/// What came of looking around.
+enum Turn {
+    Moved,
+    Nothing,
+    End,
+}
+
+impl<T: Element> Worker<T> {
+    fn run(mut self) {
+        loop {
+            match self.turn() {
+                Ok(Turn::Moved) => {}
+                Ok(Turn::Nothing) => self.sleep(),
+                Ok(Turn::End) => return,
+                Err(error) => return self.fail(&error),
+            }
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.communicator.rank() == 0
+    }
+
+    fn turn(&mut self) -> Result<Turn, Error> {
+        if self
+            .running
+            .front()
+            .is_some_and(|running| running.work.is_done())
+        {
+            self.finish()?;
+            return Ok(Turn::Moved);
+        }
+        if self.running.len() < DEPTH {
+            let moved = if self.leads() {
+                self.lead()?
+            } else {
+                self.follow()?
+            };
+            if moved {
+                return Ok(Turn::Moved);
+            }
+        }
+        let state = lock(&self.shared.state);
+        let idle = self.running.is_empty() && state.pending.is_empty();
+        Ok(if state.closing && idle {
+            Turn::End
+        } else {
+            Turn::Nothing
+        })
+    }
+
+    /// Sleeps until there may be something to do.
+    fn sleep(&self) {
+        let state = lock(&self.shared.state);
+        let done = |work: &Work| work.is_done();
+        let ended = self
+            .running
+            .front()
+            .is_some_and(|running| done(&running.work));
+        if ended || self.asked.as_ref().is_some_and(done) {
+            return;
+        }
+        let free = self.running.len() < DEPTH;
+        let nap = match (state.pending.front(), &self.announced) {
+            (Some(_), _) if self.leads() && free && self.closes(&state) => return,
+            (Some(first), _) if self.leads() => self
+                .shared
+                .limits
+                .window
+                .saturating_sub(first.since.elapsed()),
+            (Some(_), None) if !self.leads() && free && self.asked.is_none() => return,
+            (_, Some((words, _))) if free && state.pending.len() >= announcement::count(words) => {
+                return;
+            }
+            _ => LONGEST_NAP,
+        };
+        // At a busy depth the window may have passed: then the end of an operation wakes this.
+        let nap = if nap.is_zero() {
+            LONGEST_NAP
+        } else {
+            nap.min(LONGEST_NAP)
+        };
+        let slept = self.shared.changed.wait_timeout(state, nap);
+        drop(slept.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Whether the batch that begins with the first pending tensor is to be closed.
+    fn closes(&self, state: &State<T>) -> bool {
+        state.pending.front().is_some_and(|first| {
+            state.pending_bytes >= self.climb.target()
+                || state.wanted > self.first
+                || state.closing
+                || first.since.elapsed() >= self.shared.limits.window
+        })
+    }
+
+    /// Closes a batch, tells the others, and starts it; whether there was one.
+    fn lead(&mut self) -> Result<bool, Error> {
+        let shared = self.shared.clone();
+        let mut state = lock(&shared.state);
+        pass_flushes(&mut state, self.first);
+        if !self.closes(&state) {
+            return Ok(false);
+        }
+        let (count, bytes) = self.batch(&state);
+        let flushed = state.flushes.front() == Some(&(self.first + count as u64));
+        let tensors = take(&mut state, count);
+        state.stats.target = self.climb.target();
+        drop(state);
+        self.first += count as u64;
+        let lengths = lengths(&tensors);
+        self.broadcast(announcement::announce(&lengths, flushed))?;
+        let full = bytes >= self.climb.target();
+        self.begin(tensors, bytes, full)?;
+        Ok(true)
+    }
+
+    /// The tensors of the batch that is to be closed, and their bytes: up to the target, and not beyond a flush. What is as large as a
+    /// batch is one by itself, and is not copied.
+    fn batch(&self, state: &State<T>) -> (usize, usize) {
+        let (target, most) = (self.climb.target(), *self.shared.limits.bytes.end());
+        let flush = state
+            .flushes
+            .front()
+            .map_or(u64::MAX, |flush| flush - self.first);
+        let (mut count, mut bytes) = (0, 0);
+        for pending in &state.pending {
+            let ends = bytes >= target || bytes + pending.bytes > most || pending.bytes >= target;
+            if count > 0 && (ends || count as u64 >= flush) {
+                break;
+            }
+            count += 1;
+            bytes += pending.bytes;
+        }
+        (count, bytes)
+    }
+
+    /// Asks what is in the next batch, and starts it when all of it is there; whether something has moved.
+    fn follow(&mut self) -> Result<bool, Error> {
+        if let Some(work) = self.asked.take_if(|work| work.is_done()) {
+            work.wait()?;
+            let Some(Ok(words)) = work.task.take().map(|kept| kept.downcast::<Announcement>())
+            else {
+                unreachable!("the broadcast kept the words, and nobody else takes them")
+            };
+            self.announced = Some((*words, Instant::now()));
+            return Ok(true);
+        }
+        let shared = self.shared.clone();
+        let mut state = lock(&shared.state);
+        pass_flushes(&mut state, self.first);
+        let Some((words, since)) = &self.announced else {
+            let asks = self.asked.is_none() && !state.pending.is_empty();
+            drop(state);
+            if asks {
+                self.asked = Some(self.broadcast([0; WORDS])?);
+            }
+            return Ok(asks);
+        };
+        let count = announcement::count(words);
+        let end = self.first + count as u64;
+        if let Some(text) = self.contradiction(&state, words, *since) {
+            drop(state);
+            self.communicator.abort(&text);
+            return Err(Error::Argument(text));
+        }
+        if state.pending.len() < count {
+            return Ok(false);
+        }
+        let tensors = take(&mut state, count);
+        drop(state);
+        let lengths = lengths(&tensors);
+        let mismatch =
+            announcement::mismatch(words, self.communicator.rank(), self.first, &lengths);
+        self.announced = None;
+        self.first = end;
+        if let Some(text) = mismatch {
+            self.communicator.abort(&text);
+            let error = Error::Argument(text);
+            for tensor in tensors {
+                tensor.end.set(tensor.tensor.into_any(), Err(error.clone()));
+            }
+            return Err(error);
+        }
+        let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
+        self.begin(tensors, bytes, false)?;
+        Ok(true)
+    }
+
+    /// What is wrong, if this rank has other tensors than rank 0 by number.
+    fn contradiction(
+        &self,
+        state: &State<T>,
+        words: &Announcement,
+        since: Instant,
+    ) -> Option<String> {
+        let (me, end) = (
+            self.communicator.rank(),
+            self.first + announcement::count(words) as u64,
+        );
+        let expected = "expected the same tensors in the same order on all ranks";
+        let flush = state.flushes.front().copied();
+        if let Some(flush) = flush.filter(|&flush| flush < end) {
+            return Some(format!(
+                "rank {me} has added {flush} tensors to a batcher at its flush and rank 0 at least {end}; {expected}"
+            ));
+        }
+        if announcement::flushed(words) && state.added > end && flush != Some(end) {
+            return Some(format!(
+                "rank 0 has added {end} tensors to a batcher at its flush and rank {me} more; {expected}"
+            ));
+        }
+        let missing = state.pending.len() < announcement::count(words);
+        let late = state.closing || since.elapsed() > self.communicator.timeout();
+        (missing && late).then(|| {
+            format!(
+                "rank {me} has added {} tensors to a batcher and rank 0 at least {end}; {expected}",
+                state.added
+            )
+        })
+    }
+
+    fn broadcast(&self, words: Announcement) -> Result<Work, Error> {
+        let mut words = Box::new(words);
+        let output = exclusive(&mut words[..]);
+        let input = if self.leads() { output } else { Memory::EMPTY };
+        let request = Request::new(Collective::Broadcast { root: 0 }, u64::DTYPE, input, output);
+        let work = self.communicator.submit_keeping(request, words)?;
+        self.wake_at_end(&work);
+        Ok(work)
+    }
+
+    /// Starts the operation of a batch.
+    fn begin(
+        &mut self,
+        mut tensors: Vec<Pending<T>>,
+        bytes: usize,
+        full: bool,
+    ) -> Result<(), Error> {
+        let began = Instant::now();
+        let (memory, block) = match &mut tensors[..] {
+            [one] => (one.tensor.memory(), None),
+            several => {
+                let mut block = match self.block(bytes) {
+                    Ok(block) => block,
+                    Err(error) => {
+                        end_all(tensors, &error);
+                        return Err(error);
+                    }
+                };
+                let mut rest = &mut block[..];
+                for tensor in several {
+                    let (place, behind) = rest.split_at_mut(tensor.bytes / size_of::<T>());
+                    tensor.tensor.load(place);
+                    rest = behind;
+                }
+                (Buffer::memory(&mut block).slice(0..bytes), Some(block))
+            }
+        };
+        let alone = block.is_none();
+        let count = tensors.len() as u64;
+        let request =
+            Request::new(Collective::AllReduce, T::DTYPE, memory, memory).reduce_op(self.op());
+        let batch = Box::new(Batch { tensors, block });
+        let work = self.communicator.submit_keeping(request, batch)?;
+        self.wake_at_end(&work);
+        self.running.push_back(Running {
+            work,
+            bytes,
+            began,
+            full,
+        });
+        let mut state = lock(&self.shared.state);
+        state.stats.batches += 1;
+        state.stats.tensors += count;
+        state.stats.bytes += bytes as u64;
+        state.stats.alone += u64::from(alone);
+        Ok(())
+    }
+
+    fn op(&self) -> ReduceOp {
+        self.shared.op
+    }
+
+    /// A free block of so many bytes, or a new one as large as batches become.
+    fn block(&mut self, bytes: usize) -> Result<ArenaBuffer<T>, Error> {
+        let fits = |block: &ArenaBuffer<T>| size_of_val(&block[..]) >= bytes;
+        match self.blocks.iter().position(fits) {
+            Some(at) => Ok(self.blocks.swap_remove(at)),
+            None => {
+                let most = bytes.max(*self.shared.limits.bytes.end());
+                self.communicator.allocate(most.div_ceil(size_of::<T>()))
+            }
+        }
+    }
+
+    /// Takes a lock that [`Self::sleep`] holds while it looks, so that no end goes unseen.
+    fn wake_at_end(&self, work: &Work) {
+        let shared = self.shared.clone();
+        work.on_end(move |_| {
+            drop(lock(&shared.state));
+            shared.changed.notify_all();
+        });
+    }
+
+    /// Gives the tensors of the first operation back, which has ended.
+    fn finish(&mut self) -> Result<(), Error> {
+        let Some(running) = self.running.pop_front() else {
+            return Ok(());
+        };
+        let result = running.work.wait();
+        let Some(Ok(batch)) = running
+            .work
+            .task
+            .take()
+            .map(|kept| kept.downcast::<Batch<T>>())
+        else {
+            unreachable!("the operation kept the batch, and nobody else takes it")
+        };
+        let took = running.began.elapsed();
+        let Batch { tensors, block } = *batch;
+        let mut rest = block.as_deref().unwrap_or_default();
+        for mut tensor in tensors {
+            if result.is_ok() && block.is_some() {
+                let (sum, behind) = rest.split_at(tensor.bytes / size_of::<T>());
+                tensor.tensor.store(sum);
+                rest = behind;
+            }
+            tensor.end.set(tensor.tensor.into_any(), result.clone());
+        }
+        self.blocks.extend(block);
+        result?;
+        if running.full
+            && let Some((target, rate)) = self.climb.record(running.bytes, took)
+        {
+            tracing::debug!(target, rate, "batches are closed at another size");
+        }
+        Ok(())
+    }
+
+    /// Ends all that there is, and all that will be added.
+    fn fail(mut self, error: &Error) {
+        self.end_with(error);
+    }
+
+    fn end_with(&mut self, error: &Error) {
+        let mut state = lock(&self.shared.state);
+        state.failed.get_or_insert_with(|| error.clone());
+        let pending: Vec<_> = state.pending.drain(..).collect();
+        drop(state);
+        end_all(pending, error);
+        while !self.running.is_empty() {
+            // Says to its tickets how it has ended.
+            drop(self.finish());
+        }
+    }
+}
+
+/// However the thread ends, nobody waits for it.
+impl<T: Element> Drop for Worker<T> {
+    fn drop(&mut self) {
+        self.end_with(&Error::Memory(
+            "the batcher has ended; its thread panicked, and the log says where".to_owned(),
+        ));
+    }
+}
+
+fn end_all<T>(tensors: Vec<Pending<T>>, error: &Error) {
+    for tensor in tensors {
+        tensor.end.set(tensor.tensor.into_any(), Err(error.clone()));
+    }
+}
+
+fn lengths<T>(tensors: &[Pending<T>]) -> Vec<usize> {
+    tensors
+        .iter()
+        .map(|tensor| tensor.bytes / size_of::<T>())
+        .collect()
+}
+
+/// Forgets flushes that all batches so far have passed.
+fn pass_flushes<T>(state: &mut MutexGuard<'_, State<T>>, first: u64) {
+    while state.flushes.front().is_some_and(|&flush| flush <= first) {
+        state.flushes.pop_front();
+    }
+}
+
+fn take<T>(state: &mut State<T>, count: usize) -> Vec<Pending<T>> {
+    let tensors: Vec<_> = state.pending.drain(..count).collect();
+    state.pending_bytes -= tensors.iter().map(|tensor| tensor.bytes).sum::<usize>();
+    tensors
+}
