@@ -33,14 +33,23 @@ fn stages_follow_each_other() {
         .iter()
         .map(|s| s["stage"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["baseline", "hierarchical", "overlap", "batching"]);
+    assert_eq!(
+        names,
+        [
+            "baseline",
+            "hierarchical",
+            "overlap",
+            "compression",
+            "batching"
+        ]
+    );
     for stage in stages {
         assert_eq!(stage["wrong"], 0);
         assert!(stage["step_seconds"].as_f64().unwrap() >= 0.05, "{stage}");
     }
     // Parameters of a ResNet-152: convolutions, norms of two vectors each, and a layer with a bias.
     assert_eq!(stages[2]["operations"], 467);
-    assert_eq!(stages[3]["operations"], 1, "all of it is less than a batch");
+    assert_eq!(stages[4]["operations"], 1, "all of it is less than a batch");
 }
 
 #[test]

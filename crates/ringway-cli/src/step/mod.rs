@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use ringway::{
     Builder, Communicator,
     bootstrap::{Launch, Rendezvous},
+    codec::Kind,
     settings::{Settings, Source},
 };
 
@@ -31,6 +32,7 @@ use train::Trainer;
 ///   baseline      every gradient by itself after backward, around one ring in the launcher's order
 ///   hierarchical  the algorithm by the cost model for the size, the ranks and the hosts
 ///   overlap       gradients go while backward runs; the next forward waits layer by layer
+///   compression   gradients in fewer bytes (--codec), with what is lost added the next time
 ///   topology      hosts in the order, and algorithms by the shared links, of the fabric (--fabric)
 ///   batching      gradients that come within 10 ms go together: 1 MB at least, 10 MB at most
 #[derive(Clone, Debug, Args)]
@@ -57,6 +59,9 @@ pub(crate) struct Step {
     /// The last stage, or the stages to run; the baseline is always run.
     #[arg(long, value_delimiter = ',', value_enum)]
     stages: Vec<Stage>,
+    /// The stage `compression`: fp16, bf16, int8, int4, int:BITS, dynamic:ERROR, topk:SHARE, threshold:MAGNITUDE or powersgd:RANK.
+    #[arg(long, default_value = "fp16")]
+    codec: Kind,
     /// The fabric file, for the stage `topology`; RINGWAY_FABRIC unless said.
     #[arg(long)]
     fabric: Option<PathBuf>,
@@ -80,6 +85,7 @@ enum Stage {
     Baseline,
     Hierarchical,
     Overlap,
+    Compression,
     Topology,
     Batching,
 }
@@ -202,7 +208,12 @@ impl Step {
             };
             let seconds_of_compute = Duration::from_secs_f64(seconds);
             let timeline = Timeline::new(&layers, seconds_of_compute, has(Stage::Batching));
-            let mut trainer = Trainer::new(&comm, &timeline, has(Stage::Overlap))?;
+            let codec = if has(Stage::Compression) {
+                self.codec
+            } else {
+                Kind::None
+            };
+            let mut trainer = Trainer::new(&comm, &timeline, has(Stage::Overlap), codec)?;
             let row = report::Row {
                 stage,
                 operations: timeline.operations.len(),
@@ -229,7 +240,7 @@ impl Step {
     /// Seconds of compute beside which communication takes its share of the baseline's step.
     fn compute_for_share(&self, comm: &Communicator, layers: &[model::Layer]) -> Result<f64> {
         let timeline = Timeline::new(layers, Duration::ZERO, false);
-        let figures = Trainer::new(comm, &timeline, false)?.run(2)?;
+        let figures = Trainer::new(comm, &timeline, false, Kind::None)?.run(2)?;
         Ok(figures.step * (1.0 - self.share) / self.share)
     }
 }

@@ -95,6 +95,7 @@ pub(super) fn json(step: &Step, ranks: usize, rows: &[Row]) -> Result<String> {
         .collect();
     let whole = serde_json::json!({
         "model": step.model.to_string(),
+        "codec": step.codec.to_string(),
         "scale": step.scale,
         "ranks": ranks,
         "steps": step.steps,

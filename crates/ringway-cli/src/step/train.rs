@@ -6,10 +6,14 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use ringway::{ArenaBuffer, Collective, Communicator, DataType, ReduceOp, Request, Work};
+use ringway::{
+    ArenaBuffer, Bucket, Collective, Communicator, CompressedWork, DataType, Lanes, ReduceOp,
+    Request, Work,
+    codec::{Codec, Kind, Options, Tensors},
+};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::timeline::Timeline;
+use super::timeline::{Operation, Timeline};
 
 /// What steps came to, by the slowest rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +36,8 @@ pub(super) struct Trainer<'a> {
     timeline: &'a Timeline,
     gradients: ArenaBuffer<f32>,
     /// By operation, while it is under way.
-    under_way: Vec<Option<Work>>,
+    under_way: Vec<Option<UnderWay>>,
+    compression: Option<Compression>,
     overlap: bool,
     clock: Clock,
 }
@@ -43,6 +48,7 @@ impl<'a> Trainer<'a> {
         comm: &'a Communicator,
         timeline: &'a Timeline,
         overlap: bool,
+        codec: Kind,
     ) -> Result<Self> {
         let gradients: ArenaBuffer<f32> = comm
             .allocate(timeline.elements)
@@ -53,7 +59,11 @@ impl<'a> Trainer<'a> {
             comm,
             timeline,
             gradients,
-            under_way: vec![None; timeline.operations.len()],
+            under_way: timeline.operations.iter().map(|_| None).collect(),
+            compression: match codec {
+                Kind::None => None,
+                kind => Some(Compression::new(comm, timeline, kind)?),
+            },
             overlap,
             clock: Clock::start(),
         })
@@ -122,10 +132,19 @@ impl<'a> Trainer<'a> {
         let it = &self.timeline.operations[operation];
         let memory = self.gradients.handle();
         let memory = memory.slice(4 * it.elements.start..4 * it.elements.end);
-        let request = Request::new(Collective::AllReduce, DataType::F32, memory, memory)
-            .reduce_op(ReduceOp::Average)
-            .priority(it.priority);
-        self.under_way[operation] = Some(self.comm.submit(request)?);
+        let started = match &self.compression {
+            Some(compression) => {
+                let bucket = &compression.buckets[operation];
+                UnderWay::Compressed(bucket.submit(memory, ReduceOp::Average)?)
+            }
+            None => {
+                let request = Request::new(Collective::AllReduce, DataType::F32, memory, memory)
+                    .reduce_op(ReduceOp::Average)
+                    .priority(it.priority);
+                UnderWay::Plain(self.comm.submit(request)?)
+            }
+        };
+        self.under_way[operation] = Some(started);
         Ok(())
     }
 
@@ -133,19 +152,60 @@ impl<'a> Trainer<'a> {
         if let Some(work) = self.under_way[operation].take() {
             self.clock.settle();
             let began = Instant::now();
-            work.wait()?;
+            match work {
+                UnderWay::Plain(work) => work.wait()?,
+                UnderWay::Compressed(work) => drop(work.wait()?),
+            }
             self.clock.wait(began.elapsed());
         }
         Ok(())
     }
 
+    /// Gradients that aren't the mean of all ranks', if they were sent in a form that has it.
     fn wrong(&self) -> u64 {
+        let kind = self.compression.as_ref().map_or(Kind::None, |c| c.kind);
+        if !matches!(kind, Kind::None | Kind::Fp16 | Kind::Bf16) {
+            return 0;
+        }
         let mean = (self.comm.size() - 1) as f32 / 2.0;
         let mut bytes = vec![0; 4 * self.timeline.elements];
         self.gradients.handle().read(&mut bytes);
         let (values, _) = bytes.as_chunks::<4>();
         let is_wrong = |value: &&[u8; 4]| (f32::from_ne_bytes(**value) - mean).abs() > 1e-3 * mean;
         values.iter().filter(is_wrong).count() as u64
+    }
+}
+
+/// An operation.
+enum UnderWay {
+    Plain(Work),
+    Compressed(CompressedWork),
+}
+
+/// How gradients become fewer bytes.
+struct Compression {
+    kind: Kind,
+    /// By operation.
+    buckets: Vec<Bucket>,
+    /// Where they run.
+    _lanes: Lanes,
+}
+
+/// One bucket is encoded while another is on the wire.
+const LANES: usize = 2;
+
+impl Compression {
+    fn new(comm: &Communicator, timeline: &Timeline, kind: Kind) -> Result<Self> {
+        let lanes = comm.lanes(LANES)?;
+        let bucket = |(number, operation): (usize, &Operation)| {
+            let tensors = Tensors::vector(&number.to_string(), operation.elements.len());
+            lanes.bucket(Codec::new(kind, Options::default(), tensors))
+        };
+        Ok(Self {
+            kind,
+            buckets: timeline.operations.iter().enumerate().map(bucket).collect(),
+            _lanes: lanes,
+        })
     }
 }
 
