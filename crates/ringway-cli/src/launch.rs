@@ -30,13 +30,53 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(crate) struct Job {
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
-    /// How many ranks.
-    pub(crate) ranks: usize,
-    /// Whether each line of output begins with its rank.
-    pub(crate) prefix: bool,
-    /// Where ranks meet; a free port of this machine if none.
+    /// Where each rank runs.
+    pub(crate) seats: Vec<Seat>,
+    /// What becomes of what ranks print.
+    pub(crate) output: Output,
+    /// Where ranks meet; this machine's loopback interface if none.
+    pub(crate) master: Option<IpAddr>,
+    /// The port that they meet at; a free one of this machine, or [`MASTER_PORT`] elsewhere, if none.
     pub(crate) port: Option<u16>,
 }
+
+/// Where a rank runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    /// The number of its host.
+    pub(crate) host: usize,
+    /// Its number among the ranks of its host.
+    pub(crate) local_rank: usize,
+    /// How many ranks its host has.
+    pub(crate) local_size: usize,
+    /// What to put before the command to run it there.
+    pub(crate) within: Vec<String>,
+}
+
+impl Seat {
+    /// So many ranks on this machine.
+    pub(crate) fn here(ranks: usize) -> Vec<Self> {
+        let seat = |local_rank| Self {
+            host: 0,
+            local_rank,
+            local_size: ranks,
+            within: Vec::new(),
+        };
+        (0..ranks).map(seat).collect()
+    }
+}
+
+/// What becomes of what ranks print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// It is left as it is.
+    Plain,
+    /// Each line begins with its rank.
+    Prefixed,
+}
+
+/// Where ranks meet on another host, unless it is said: torchrun's default.
+const MASTER_PORT: u16 = 29500;
 
 /// Bytes of a line of output, at most: longer ones are cut.
 const LONGEST_LINE: u64 = 64 << 10;
@@ -81,8 +121,13 @@ impl Job {
         let Some((program, arguments)) = self.command.split_first() else {
             bail!("no program to run: expected `ringway run -n N -- PROGRAM [ARGUMENTS]`");
         };
-        let (master, free) = free_port()?;
-        let port = self.port.unwrap_or(free);
+        let (master, port) = match self.master {
+            Some(master) => (master, self.port.unwrap_or(MASTER_PORT)),
+            None => {
+                let (master, free) = free_port()?;
+                (master, self.port.unwrap_or(free))
+            }
+        };
         let job = job_name();
         // The number of a signal that came.
         let stop = Arc::new(AtomicUsize::new(0));
@@ -90,11 +135,18 @@ impl Job {
             signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)
                 .context("listening for signals")?;
         }
-        let mut ranks = Vec::with_capacity(self.ranks);
+        let mut ranks = Vec::with_capacity(self.seats.len());
         // Closed when the last relay has ended.
         let (relaying, relays) = mpsc::channel::<Infallible>();
-        for rank in 0..self.ranks {
-            let mut command = Command::new(program);
+        for (rank, seat) in self.seats.iter().enumerate() {
+            let mut command = match seat.within.split_first() {
+                None => Command::new(program),
+                Some((first, rest)) => {
+                    let mut command = Command::new(first);
+                    command.args(rest).arg(program);
+                    command
+                }
+            };
             // A group of its own, so that what a rank starts can be ended with it.
             command
                 .args(arguments)
@@ -103,18 +155,19 @@ impl Job {
             ringway_sys::end_with_parent(&mut command);
             for (name, value) in [
                 ("RANK", rank.to_string()),
-                ("LOCAL_RANK", rank.to_string()),
-                ("WORLD_SIZE", self.ranks.to_string()),
-                ("LOCAL_WORLD_SIZE", self.ranks.to_string()),
-                ("GROUP_RANK", "0".to_owned()),
+                ("LOCAL_RANK", seat.local_rank.to_string()),
+                ("WORLD_SIZE", self.seats.len().to_string()),
+                ("LOCAL_WORLD_SIZE", seat.local_size.to_string()),
+                ("GROUP_RANK", seat.host.to_string()),
                 ("MASTER_ADDR", master.to_string()),
                 ("MASTER_PORT", port.to_string()),
                 (JOB, job.clone()),
             ] {
                 command.env(name, value);
             }
-            if self.prefix {
-                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            match self.output {
+                Output::Plain => {}
+                Output::Prefixed => drop(command.stdout(Stdio::piped()).stderr(Stdio::piped())),
             }
             let spawned = command
                 .spawn()
@@ -167,8 +220,9 @@ pub(crate) fn start_self(ranks: usize) -> Result<ExitCode> {
     command.push("--started".to_owned());
     Job {
         command,
-        ranks,
-        prefix: false,
+        seats: Seat::here(ranks),
+        output: Output::Plain,
+        master: None,
         port: None,
     }
     .execute()

@@ -9,6 +9,7 @@ mod doctor;
 mod env;
 mod explain;
 mod fabric;
+mod lab;
 mod launch;
 mod machine;
 mod output;
@@ -55,6 +56,8 @@ enum Command {
     Explain(explain::Explain),
     /// Describe the network under a job, check it, place ranks on it, configure its switches and hosts.
     Fabric(fabric::Fabric),
+    /// Run programs on a fabric that is made of network namespaces, on this machine.
+    Lab(lab::Lab),
     /// Measure RDMA between two hosts, with perftest's tests and columns.
     Perf(perf::Perf),
     /// Show or verify the schedule of a collective.
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Command::Env(env) => env.execute().map(|()| ExitCode::SUCCESS),
         Command::Explain(explain) => explain.execute().map(|()| ExitCode::SUCCESS),
         Command::Fabric(fabric) => fabric.execute(),
+        Command::Lab(lab) => lab.execute(),
         Command::Perf(perf) => perf.execute().map(|()| ExitCode::SUCCESS),
         Command::Plan(plan) => plan.execute().map(|()| ExitCode::SUCCESS),
         Command::Rdma(rdma) => rdma.execute().map(|()| ExitCode::SUCCESS),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use crate::launch::Job;
+use crate::launch::{Job, Output, Seat};
 
 /// Start a program as several ranks on this machine, with the environment variables that torchrun sets.
 ///
@@ -40,8 +40,12 @@ impl Run {
         } = self;
         Job {
             command,
-            ranks: ranks.into(),
-            prefix: !no_prefix,
+            seats: Seat::here(ranks.into()),
+            output: match no_prefix {
+                true => Output::Plain,
+                false => Output::Prefixed,
+            },
+            master: None,
             port,
         }
         .execute()

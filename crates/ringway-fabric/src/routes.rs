@@ -170,6 +170,25 @@ impl Routes {
         .map(move |&(link, next)| (Hop::new(fabric, link, node), next))
     }
 
+    /// The equal hops by which a node that forwards sends on what is for the port `to`, in the order of its links. Empty if
+    /// there is no way, or if `node` is where it ends.
+    pub fn next_hops(&self, fabric: &Fabric, node: NodeId, to: Port) -> Vec<(Hop, NodeId)> {
+        let Some((target, down)) = self.entry(fabric, to) else {
+            return Vec::new();
+        };
+        if node == target {
+            let last = down.map(|hop| Hop {
+                backwards: !hop.backwards,
+                ..hop
+            });
+            return last.map(|hop| (hop, NodeId(to.host))).into_iter().collect();
+        }
+        match self.distance(node, target) {
+            Some(distance) => self.next(fabric, node, target, distance).collect(),
+            None => Vec::new(),
+        }
+    }
+
     /// How many links lie between two ports, on a shortest path; `None` if there is none. Within a host, 0.
     pub fn hops(&self, fabric: &Fabric, from: Port, to: Port) -> Option<usize> {
         if from.host == to.host {
@@ -371,6 +390,28 @@ mod tests {
         assert_eq!(routes.path(&fabric, port(3), port(8), 0), None);
         assert_eq!(routes.hops(&fabric, port(8), port(3)), None);
         assert!(routes.spread(&fabric, port(8), port(3)).is_empty());
+    }
+
+    #[test]
+    fn next_hops_are_those_of_the_paths() {
+        let fabric = leaf_spine();
+        let [leaf0, leaf1, spine] = ["leaf0", "leaf1", "spine1"].map(|n| fabric.node(n).unwrap());
+        let routes = Routes::without(&fabric, &fabric.between(leaf1, spine));
+        let names = |node, host| -> Vec<String> {
+            let hops = routes.next_hops(&fabric, node, port(host)).into_iter();
+            hops.map(|(hop, next)| {
+                assert_eq!(hop.ends(&fabric.links()[hop.link]), (node, next));
+                hop.name(&fabric)
+            })
+            .collect()
+        };
+        assert_eq!(names(leaf0, 7), ["leaf0>host7"]);
+        let up = ["leaf0>spine0", "leaf0>spine2", "leaf0>spine3"];
+        assert_eq!(names(leaf0, 8), up);
+        assert_eq!(names(leaf0, 16).len(), 4);
+        assert_eq!(names(spine, 0), ["spine1>leaf0"]);
+        // Hosts do not forward.
+        assert!(names(NodeId(0), 8).is_empty());
     }
 
     #[test]
