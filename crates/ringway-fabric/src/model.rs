@@ -177,6 +177,23 @@ impl Fabric {
         }
     }
 
+    /// The same hosts, switches and links, with other figures: each host's and each link's are what the functions make of
+    /// them. Who is linked to whom stays.
+    #[must_use]
+    pub fn with(mut self, host: impl Fn(&mut HostKind), link: impl Fn(&mut Link)) -> Self {
+        for group in &mut self.groups {
+            if let Role::Host(kind) = &mut group.role {
+                host(kind);
+            }
+        }
+        for old in &mut self.links {
+            let ends = (old.a, old.b);
+            link(old);
+            (old.a, old.b) = ends;
+        }
+        self
+    }
+
     /// As the file names it.
     pub fn name(&self) -> &str {
         &self.name

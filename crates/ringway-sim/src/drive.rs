@@ -12,6 +12,7 @@ use crate::{
     error::SimError,
     network::{Message, Network, Passage},
     scenario::Scenario,
+    simulation::Streams,
     time::{Moment, Time},
     trace::{Kind, Record},
     world::World,
@@ -90,8 +91,7 @@ pub(crate) struct Drive<'a, N> {
     network: N,
     executors: Vec<Executor>,
     natures: Vec<Nature>,
-    /// Streams of each pair and lane.
-    streams: u32,
+    streams: Streams,
     /// When each rank's processor, and its posting of messages, is free.
     processors: Vec<Moment>,
     posting: Vec<Moment>,
@@ -127,7 +127,7 @@ impl<'a, N: Network> Drive<'a, N> {
         scenario: &Scenario,
         network: N,
         executors: Vec<Executor>,
-        streams: u32,
+        streams: Streams,
         record: bool,
     ) -> Self {
         let n = world.ranks();
@@ -160,7 +160,7 @@ impl<'a, N: Network> Drive<'a, N> {
             network,
             executors,
             natures: (0..n).map(nature).collect(),
-            streams: streams.max(1),
+            streams,
             processors: vec![Moment::START; n],
             posting: vec![Moment::START; n],
             halves: HashMap::new(),
@@ -357,7 +357,7 @@ impl<'a, N: Network> Drive<'a, N> {
         let since = sent.since.or_later(wanted.since);
         let bytes = len as u64;
         let id = self.number(Kind::Message { to }, from, bytes);
-        let stream = u32::from(lane) * self.streams + message.wrapping_add(slice) % self.streams;
+        let stream = self.streams.of(lane, message, slice);
         let event = Event::Meets {
             flight: Flight {
                 from,

@@ -35,7 +35,7 @@ pub use network::{Message, Network, Passage};
 pub use outcome::{HopLoad, Outcome, busbw_factor};
 pub use ports::Ports;
 pub use scenario::{Background, Change, Scenario};
-pub use simulation::{Level, Simulation};
+pub use simulation::{Level, Paths, Simulation};
 pub use time::{Moment, Time};
 pub use trace::{Kind, Record, chrome_trace};
 pub use world::{Place, World};

@@ -1,8 +1,8 @@
 //! What is simulated: ranks on a fabric, a network's level of fidelity, and a scenario.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use ringway_fabric::{Fabric, NodeId, Routes};
+use ringway_fabric::{Fabric, Hop, NodeId, Routes};
 use ringway_plan::{Executor, Layout, Memory, Op, Rank, Verified};
 
 use crate::{
@@ -29,6 +29,28 @@ pub enum Level {
     Flow,
 }
 
+/// The paths that streams take on a network that is there: by sender, receiver and stream.
+pub type Paths = HashMap<(Rank, Rank, u32), Vec<Hop>>;
+
+/// How the messages between two ranks share connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Streams {
+    count: u32,
+    /// Whether lanes have them in common.
+    common: bool,
+}
+
+impl Streams {
+    /// The stream of a slice.
+    pub(crate) const fn of(self, lane: u16, message: u32, slice: u32) -> u32 {
+        let turn = message.wrapping_add(slice);
+        match self.common {
+            true => turn.wrapping_add(lane as u32) % self.count,
+            false => lane as u32 * self.count + turn % self.count,
+        }
+    }
+}
+
 /// See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Simulation<'a> {
@@ -38,7 +60,8 @@ pub struct Simulation<'a> {
     level: Level,
     seed: u64,
     slice_bytes: usize,
-    streams: u32,
+    streams: Streams,
+    paths: Paths,
     record: bool,
 }
 
@@ -52,7 +75,11 @@ impl<'a> Simulation<'a> {
             level: Level::Flow,
             seed: 0,
             slice_bytes: 128 << 10,
-            streams: 1,
+            streams: Streams {
+                count: 1,
+                common: false,
+            },
+            paths: Paths::new(),
             record: false,
         }
     }
@@ -88,8 +115,24 @@ impl<'a> Simulation<'a> {
     /// turns, and may take different paths. 0 counts as 1.
     #[must_use]
     pub fn with_streams(mut self, streams: u32) -> Self {
-        self.streams = streams.max(1);
+        let (count, common) = (streams.max(1), false);
+        self.streams = Streams { count, common };
         self
+    }
+
+    /// With so many streams for each pair of ranks, which all lanes share, as connections of TCP. 0 counts as 1.
+    #[must_use]
+    pub fn with_connections(mut self, connections: u32) -> Self {
+        let (count, common) = (connections.max(1), true);
+        self.streams = Streams { count, common };
+        self
+    }
+
+    /// With paths that are known, as of connections of a network that is there, in place of those that the hash would
+    /// give. Once switches reroute they count no more. For the level of flows.
+    #[must_use]
+    pub fn with_paths(self, paths: Paths) -> Self {
+        Self { paths, ..self }
     }
 
     /// With a record of all that takes time: about 56 bytes for each slice that is sent or reduced.
@@ -123,7 +166,8 @@ impl<'a> Simulation<'a> {
                 self.drive(network, schedule, bytes)?
             }
             Level::Flow => {
-                let network = Flows::new(self.fabric, self.world, &self.scenario, self.seed);
+                let network = Flows::new(self.fabric, self.world, &self.scenario, self.seed)
+                    .with_paths(self.paths.clone());
                 self.drive(network, schedule, bytes)?
             }
         };

@@ -354,3 +354,39 @@ proptest! {
         prop_assert!(outcome.end.at.seconds() >= bound * 0.999 || p < 2.0);
     }
 }
+
+/// Two spines, and two messages that hashes may or may not part: known paths decide.
+#[test]
+fn paths_that_are_known_are_taken() {
+    let shape = Shape::LeafSpine {
+        hosts: 4,
+        leaves: 2,
+        spines: 2,
+        gpus: 1,
+    };
+    let slow = |link: &mut ringway_fabric::Link| (link.rate, link.latency) = (1e9, Duration::ZERO);
+    let fabric = Fabric::parse(&shape.file().unwrap()).unwrap();
+    let fabric = fabric.with(|host| host.overhead = Duration::ZERO, slow);
+    let world = world(&fabric, 1);
+    let routes = ringway_fabric::Routes::new(&fabric);
+    let over = |from: usize, to: usize, spine: &str| {
+        let spine = fabric.node(spine).unwrap();
+        let port = |host| ringway_fabric::Port { host, nic: 0 };
+        let mut paths = (0..100).map(|flow| routes.path(&fabric, port(from), port(to), flow));
+        let through = |path: &Vec<Hop>| path[1].ends(&fabric.links()[path[1].link]).1 == spine;
+        paths.find_map(|path| path.filter(through)).unwrap()
+    };
+    let seconds = |spines: [&str; 2]| {
+        let paths = [
+            ((0, 2, 0), over(0, 2, spines[0])),
+            ((1, 3, 0), over(1, 3, spines[1])),
+        ];
+        let mut flows = Flows::new(&fabric, &world, &Scenario::default(), 0)
+            .with_paths(paths.into_iter().collect());
+        flows.send(message(0, 0, 2, 1000, 0));
+        flows.send(message(1, 1, 3, 1000, 0));
+        run(&mut flows).last().unwrap().1
+    };
+    assert_eq!(seconds(["spine0", "spine1"]), 1);
+    assert_eq!(seconds(["spine1", "spine1"]), 2);
+}

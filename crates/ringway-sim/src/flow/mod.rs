@@ -23,6 +23,7 @@ pub use share::max_min;
 use crate::{
     network::{Message, Network, Passage},
     scenario::Scenario,
+    simulation::Paths,
     time::{Moment, Time},
     world::World,
 };
@@ -34,6 +35,8 @@ struct Connection {
     ends: (Port, Port),
     /// What switches hash.
     flow: u64,
+    /// Its sender, receiver and stream, unless it is of others.
+    key: Option<(Rank, Rank, u32)>,
     /// Resources that it takes, see [`Flows::capacity`].
     path: Vec<u32>,
     latency: Time,
@@ -71,6 +74,7 @@ pub struct Flows<'a> {
     world: &'a World,
     routes: Routes,
     seed: u64,
+    paths: Paths,
     /// By resource, bytes per second: two for each link, as [`ringway_fabric::Hop::index`] counts; then each rank's way
     /// out and in within its host; then the demand of each background flow.
     capacity: Vec<f64>,
@@ -127,6 +131,7 @@ impl<'a> Flows<'a> {
             world,
             routes: Routes::new(fabric),
             seed,
+            paths: Paths::new(),
             active: vec![Vec::new(); full.len()],
             carried: vec![0.0; 2 * fabric.links().len()],
             capacity: full.clone(),
@@ -154,18 +159,25 @@ impl<'a> Flows<'a> {
         flows
     }
 
-    /// A new connection; within a host if there are `local` ranks.
+    /// With paths that are known, in place of those that the hash would give.
+    #[must_use]
+    pub fn with_paths(self, paths: Paths) -> Self {
+        Self { paths, ..self }
+    }
+
+    /// A new connection: of two ranks and a stream, or of others.
     fn connect(
         &mut self,
         ends: (Port, Port),
         flow: u64,
-        local: Option<(Rank, Rank)>,
+        key: Option<(Rank, Rank, u32)>,
         demand: Option<u32>,
     ) -> u32 {
         let number = self.connections.len() as u32;
         let mut connection = Connection {
             ends,
             flow,
+            key,
             path: Vec::new(),
             latency: Time::default(),
             alone: 0.0,
@@ -179,8 +191,8 @@ impl<'a> Flows<'a> {
             demand,
             turn: 0,
         };
-        let way = match local {
-            Some((from, to)) => {
+        let way = match key {
+            Some((from, to, _)) if ends.0.host == ends.1.host => {
                 let base = 2 * self.fabric.links().len();
                 let path = vec![(base + 2 * from) as u32, (base + 2 * to + 1) as u32];
                 let kind = self.fabric.host(ends.0.host);
@@ -190,7 +202,7 @@ impl<'a> Flows<'a> {
                     path,
                 })
             }
-            None => self.way(&connection),
+            _ => self.way(&connection),
         };
         // Without a way it waits for one.
         if let Some(way) = way {
@@ -205,7 +217,11 @@ impl<'a> Flows<'a> {
     /// The way of a connection between hosts by the present routes; `None` if there is none.
     fn way(&self, connection: &Connection) -> Option<Way> {
         let (from, to) = connection.ends;
-        let hops = self.routes.path(self.fabric, from, to, connection.flow)?;
+        let known = connection.key.and_then(|key| self.paths.get(&key));
+        let hops = match known {
+            Some(hops) => hops.clone(),
+            None => self.routes.path(self.fabric, from, to, connection.flow)?,
+        };
         let links = hops.iter().map(|hop| &self.fabric.links()[hop.link]);
         let latency: std::time::Duration = links.map(|l| l.latency).sum();
         let mut path: Vec<u32> = hops.iter().map(|hop| hop.index() as u32).collect();
@@ -228,14 +244,13 @@ impl<'a> Flows<'a> {
             return number;
         }
         let places = (self.world.place(message.from), self.world.place(message.to));
-        let local = (places.0.host == places.1.host).then_some((message.from, message.to));
         let words = [
             message.from as u64,
             message.to as u64,
             u64::from(message.stream),
         ];
         let flow = hash(self.seed, words);
-        let number = self.connect((places.0.port(), places.1.port()), flow, local, None);
+        let number = self.connect((places.0.port(), places.1.port()), flow, Some(key), None);
         self.index.insert(key, number);
         number
     }
@@ -462,6 +477,7 @@ impl Network for Flows<'_> {
     fn reroute(&mut self, now: Time, routes: Routes) {
         self.now = now;
         self.routes = routes;
+        self.paths.clear();
         for number in 0..self.connections.len() {
             let connection = &self.connections[number];
             if connection.ends.0.host == connection.ends.1.host {
