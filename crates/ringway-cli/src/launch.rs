@@ -73,6 +73,8 @@ pub(crate) enum Output {
     Plain,
     /// Each line begins with its rank.
     Prefixed,
+    /// Errors are left as they are, all else is thrown away.
+    Errors,
 }
 
 /// Where ranks meet on another host, unless it is said: torchrun's default.
@@ -168,6 +170,7 @@ impl Job {
             match self.output {
                 Output::Plain => {}
                 Output::Prefixed => drop(command.stdout(Stdio::piped()).stderr(Stdio::piped())),
+                Output::Errors => drop(command.stdout(Stdio::null())),
             }
             let spawned = command
                 .spawn()

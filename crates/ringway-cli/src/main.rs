@@ -23,6 +23,7 @@ mod size;
 mod step;
 mod svg;
 mod table;
+mod twin;
 
 use std::process::ExitCode;
 
@@ -68,6 +69,8 @@ enum Command {
     Run(run::Run),
     /// Run a collective on a fabric, in virtual time.
     Sim(sim::Sim),
+    /// Run collectives in a lab and in the simulator, and compare.
+    Twin(twin::Twin),
 }
 
 fn main() -> ExitCode {
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Rdma(rdma) => rdma.execute().map(|()| ExitCode::SUCCESS),
         Command::Run(run) => run.execute(),
         Command::Sim(sim) => sim.execute().map(|()| ExitCode::SUCCESS),
+        Command::Twin(twin) => twin.execute(),
     };
     result.unwrap_or_else(|error| output::fail(&error, 1))
 }

@@ -24,6 +24,8 @@ pub struct Settings {
     pub mtu: u32,
     /// TCP's congestion control, such as `bbr`.
     pub congestion: String,
+    /// Bytes of a TCP connection's buffers, which bound what it has under way; the kernel's choice if none.
+    pub window: Option<u32>,
     /// Switches with another seed hash flows onto other paths.
     pub seed: u32,
 }
@@ -74,8 +76,16 @@ impl<'a> Blueprint<'a> {
     pub(crate) fn node(self, node: NodeId) -> String {
         let fabric = self.fabric;
         let Settings {
-            congestion, seed, ..
+            congestion,
+            seed,
+            window,
+            ..
         } = self.settings;
+        let window = window.map_or_else(String::new, |bytes| {
+            format!(
+                "for buffer in tcp_rmem tcp_wmem; do echo 4096 {bytes} {bytes} > $buffer; done\n"
+            )
+        });
         // Each switch has a hash of its own, else all would choose alike (polarisation). Linux before 6.11 cannot.
         let seed = (seed ^ (node.0 as u32 + 1).wrapping_mul(0x9e37_79b9)).max(1);
         let mut text = format!(
@@ -90,7 +100,7 @@ echo 0 > conf/all/send_redirects
 [ \"$(cat tcp_congestion_control)\" = {congestion} ] || echo {congestion} 2> /dev/null > tcp_congestion_control ||
     {{ echo no congestion control {congestion} >&2; exit 1; }}
 echo 1 > tcp_no_metrics_save
-ip -batch - << 'END'
+{window}ip -batch - << 'END'
 link set lo up
 ",
             forwards = u8::from(fabric.forwards(node)),
@@ -235,6 +245,7 @@ mod tests {
         Settings {
             mtu: 9000,
             congestion: "cubic".into(),
+            window: None,
             seed: 0,
         }
     }

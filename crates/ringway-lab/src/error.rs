@@ -89,8 +89,7 @@ fn remedy(detail: &str) -> &'static str {
     if detail.contains("No such file or directory (os error 2)") {
         "; install iproute2 and util-linux"
     } else if detail.contains("no congestion control") {
-        "; choose another (sysctl net.ipv4.tcp_available_congestion_control), or, if it needs root here, run as root (sysctl \
-         net.ipv4.tcp_allowed_congestion_control)"
+        "; choose one that namespaces may have (sysctl net.ipv4.tcp_allowed_congestion_control), or, as root of the machine, add it there"
     } else {
         ""
     }

@@ -282,6 +282,7 @@ mod tests {
         Settings {
             mtu: 9000,
             congestion: "cubic".into(),
+            window: None,
             seed: 0,
         }
     }

@@ -13,6 +13,9 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use ringway_lab::{LabError, Registry};
 
+pub(crate) use network::{Network, supervise};
+pub(crate) use run::{first_hosts, seats};
+
 /// Run programs on a fabric that is made of network namespaces, on this machine.
 ///
 /// Hosts and switches of a fabric file are network namespaces, links are veth pairs with the file's rates in both directions, switches

@@ -19,7 +19,7 @@ use ringway_lab::{Entry, Inside, Lab, Registry, Sandbox, Settings};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::fabric;
+use crate::{fabric, size};
 
 /// What the network is to be.
 #[derive(Clone, Debug, Args)]
@@ -29,12 +29,24 @@ pub(crate) struct Network {
     /// TCP's congestion control in all hosts, such as bbr or cubic; the machine's unless said.
     #[arg(long, value_parser = word)]
     congestion: Option<String>,
+    /// Buffers of each TCP connection, such as 128K, which bound what it has under way: less than queues hold is as in a network
+    /// without loss. The kernel's choice unless said.
+    #[arg(long, value_parser = window)]
+    window: Option<u32>,
     /// Bytes of a packet, at most.
     #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u32).range(576..=65_535))]
     mtu: u32,
     /// Other hashes of switches, and so other paths.
     #[arg(long, default_value_t = 0)]
     seed: u32,
+}
+
+fn window(text: &str) -> Result<u32, String> {
+    let bytes = size::parse(text)?;
+    let fits = u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| (16 << 10..=1 << 30).contains(bytes));
+    fits.ok_or_else(|| "expected 16K to 1G".to_owned())
 }
 
 /// What can stand in a script as it is.
@@ -59,6 +71,7 @@ impl Network {
         Ok(Settings {
             mtu: self.mtu,
             congestion,
+            window: self.window,
             seed: self.seed,
         })
     }

@@ -99,6 +99,7 @@ impl Run {
                 "fabric": fabric.name(),
                 "congestion": settings.congestion,
                 "mtu": settings.mtu,
+                "window": settings.window,
                 "seed": settings.seed,
                 "ranks": job.seats.len(),
                 "seconds": began.elapsed().as_secs_f64(),

@@ -155,6 +155,7 @@ fn as_json(entry: &Entry) -> Result<serde_json::Value> {
         "switches": fabric.nodes() - fabric.hosts(),
         "congestion": settings.congestion,
         "mtu": settings.mtu,
+        "window": settings.window,
         "seed": settings.seed,
         "cut": cut,
     }))
