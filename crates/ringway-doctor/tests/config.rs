@@ -183,31 +183,46 @@ fn the_hosts_script_changes_nothing_unless_told() {
 }
 
 #[test]
-fn the_hosts_rollback_goes_on_after_a_file_that_is_gone() {
+fn the_hosts_rollback_leaves_interrupts_of_another_boot_and_files_that_are_gone() {
     let base = std::env::temp_dir().join(format!("ringway-gone-{}", std::process::id()));
     let (state, there) = (base.join("state"), base.join("there"));
     fs::create_dir_all(&state).unwrap();
     fs::write(&there, "2\n").unwrap();
     let kept =
         |path: &str, value: &str| fs::write(state.join(path.replace('/', ",")), value).unwrap();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    fs::write(state.join("boot"), boot).unwrap();
     kept("/proc/irq/none/smp_affinity_list", "0-3\n");
     kept(there.to_str().unwrap(), "1\n");
     let text = render(&intent("plain"), Target::Host, Purpose::Rollback, None)
         .unwrap()
         .text;
-    let output = std::process::Command::new("bash")
-        .args(["-c", &text, "rollback", "--apply"])
-        .env("RINGWAY_STATE", &state)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
+    let undo = || {
+        let output = std::process::Command::new("bash")
+            .args(["-c", &text, "rollback", "--apply"])
+            .env("RINGWAY_STATE", &state)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = undo();
     assert!(
         said.contains("# gone: /proc/irq/none/smp_affinity_list\n"),
         "{said}"
     );
     assert_eq!(fs::read_to_string(&there).unwrap(), "1\n");
     assert!(!state.exists());
+    // Of another boot: the number may be any device's by now.
+    fs::create_dir_all(&state).unwrap();
+    fs::write(state.join("boot"), "another\n").unwrap();
+    kept("/proc/irq/1/smp_affinity_list", "0-3\n");
+    let said = undo();
+    assert!(
+        said.contains("# of another boot: /proc/irq/1/smp_affinity_list\n"),
+        "{said}"
+    );
+    assert!(!said.contains("0-3 >"), "{said}");
     fs::remove_dir_all(&base).unwrap();
 }
 
@@ -239,7 +254,7 @@ fn the_hosts_rollback_restores_what_was_kept() {
     keep("eth1.link", "1500\n");
     keep(
         "eth1.pause",
-        "Pause parameters for eth1:\nRX:\t\ton\nTX:\t\toff\n",
+        "Pause parameters for eth1:\nAutonegotiate:\ton\nRX:\t\ton\nTX:\t\toff\n",
     );
     keep(
         ",sys,class,infiniband,mlx5_0,tc,1,traffic_class",
@@ -248,7 +263,7 @@ fn the_hosts_rollback_restores_what_was_kept() {
     let said = undo("plain");
     for line in [
         "ip link set dev eth1 mtu 1500",
-        "ethtool -A eth1 rx on tx off",
+        "ethtool -A eth1 autoneg on rx on tx off",
         "mlnx_qos -i eth1 --dscp2prio set,26,3",
         "mlnx_qos -i eth1 --cable_len 7",
         "mlnx_qos -i eth1 -f 0,0,0,0,1,0,0,0",
@@ -279,6 +294,17 @@ fn the_hosts_rollback_restores_what_was_kept() {
     }
     assert!(state.exists());
     fs::remove_dir_all(&state).unwrap();
+}
+
+#[test]
+fn templates_that_are_not_there_are_no_reason_for_others() {
+    let nowhere = Some(Path::new("/nonexistent/templates"));
+    let error = render(&intent("plain"), Target::Eos, Purpose::Apply, nowhere).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("/nonexistent/templates") && text.contains("No such file"),
+        "{text}"
+    );
 }
 
 #[test]

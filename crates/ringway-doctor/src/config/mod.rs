@@ -69,8 +69,10 @@ pub enum ConfigError {
         /// What was expected and what was found.
         reason: String,
     },
-    /// A template of the user's is not there or cannot be read.
-    #[error("the template {path} cannot be read: {source}")]
+    /// A template of the user's, or the directory of them, is not there or cannot be read.
+    #[error(
+        "the templates in {path} cannot be read: {source}; name a directory with templates of your own, or none"
+    )]
     Read {
         /// The file.
         path: String,
@@ -95,6 +97,12 @@ pub fn render(
     purpose: Purpose,
     templates: Option<&Path>,
 ) -> Result<Rendered, ConfigError> {
+    if let Some(directory) = templates {
+        fs::read_dir(directory).map_err(|source| ConfigError::Read {
+            path: directory.display().to_string(),
+            source,
+        })?;
+    }
     let reasons = refuse::reasons(intent, target);
     if !reasons.is_empty() {
         return Err(ConfigError::Inexpressible { target, reasons });

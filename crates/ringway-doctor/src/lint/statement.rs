@@ -57,29 +57,29 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Junos's braces as its `set` statements; `set` itself is left out, and so is it from lines that have it. What is
-/// deactivated, or marked `inactive:`, is left out as well. Errors have the line.
+/// deleted, deactivated or marked `inactive:` is left out as well. Errors have the line.
 pub(super) fn junos(text: &str) -> Result<Vec<Statement>, (u32, String)> {
     if !text.contains('{') {
-        let mut statements = lines(text, &['#', '!']);
         let mut inactive: Vec<Vec<String>> = Vec::new();
-        for statement in &statements {
-            match statement.words.split_first() {
-                Some((verb, path)) if verb == "deactivate" => inactive.push(path.to_vec()),
-                Some((verb, path)) if verb == "activate" => inactive.retain(|it| it != path),
+        let mut statements: Vec<Statement> = Vec::new();
+        for statement in lines(text, &['#', '!']) {
+            let Some((verb, path)) = statement.words.split_first() else {
+                continue;
+            };
+            match verb.as_str() {
+                "set" if !path.is_empty() => statements.push(Statement {
+                    words: path.to_vec(),
+                    indent: 0,
+                    ..statement
+                }),
+                // What is set before, and all below it.
+                "delete" => statements.retain(|it| !it.words.starts_with(path)),
+                "deactivate" => inactive.push(path.to_vec()),
+                "activate" => inactive.retain(|it| it != path),
                 _ => {}
             }
         }
-        statements.retain_mut(|statement| {
-            let set = statement.words.first().is_some_and(|word| word == "set");
-            if set {
-                statement.words.remove(0);
-            }
-            let active = !inactive.iter().any(|it| statement.words.starts_with(it));
-            set && active && !statement.words.is_empty()
-        });
-        for statement in &mut statements {
-            statement.indent = 0;
-        }
+        statements.retain(|it| !inactive.iter().any(|path| it.words.starts_with(path)));
         return Ok(statements);
     }
     let (mut path, mut open): (Vec<String>, Vec<(usize, u32)>) = (Vec::new(), Vec::new());
@@ -281,6 +281,9 @@ mod tests {
         assert_eq!(shown(&junos(text).unwrap()), expected);
         let text = "set a b\ndelete c\n# set d\n";
         assert_eq!(shown(&junos(text).unwrap()), ["1: a b"]);
+        // What is deleted goes with all below it, and what is set again stays.
+        let text = "set a b c\nset a b d\nset a bc\ndelete a b\nset a b d\n";
+        assert_eq!(shown(&junos(text).unwrap()), ["3: a bc", "5: a b d"]);
     }
 
     #[test]

@@ -84,8 +84,9 @@ fn each_once(raw: &mut Raw, words: &[String], most: u8, place: Place) {
     }
 }
 
-fn pause(raw: &mut Raw, c: &Captured<'_>) {
-    let paused = c.word(1) == "on" || c.word(2) == "on";
+/// `ways`: where it is said whether pauses are heeded, and whether they are sent.
+fn pause(raw: &mut Raw, c: &Captured<'_>, ways: [usize; 2]) {
+    let paused = ways.iter().any(|&way| c.word(way) == "on");
     raw.nic(c.word(0), c.place).pause = Some(c.at(paused));
 }
 
@@ -94,7 +95,18 @@ static RULES: &[Rule<Raw>] = &[
         raw.nic(c.word(0), c.place).mtu = c.number(1);
     }),
     command("", "ip link set <rest>", nothing),
-    command("", "ethtool -A <name> rx on|off tx on|off <rest>", pause),
+    command(
+        "",
+        "ethtool -A <name> rx on|off tx on|off <rest>",
+        |raw, c| {
+            pause(raw, c, [1, 2]);
+        },
+    ),
+    command(
+        "",
+        "ethtool -A <name> autoneg on|off rx on|off tx on|off <rest>",
+        |raw, c| pause(raw, c, [2, 3]),
+    ),
     command("", "mlnx_qos <rest>", |raw, c| {
         let Some(name) = mlnx_qos::interface(c.rest()) else {
             let problem = "mlnx_qos without -i INTERFACE".to_owned();
