@@ -116,18 +116,7 @@ fn device(root: &Root, name: String) -> Device {
 fn port(root: &Root, device: &str, number: u32) -> Option<Port> {
     let dir = format!("{device}/ports/{number}");
     let file = |path: &str| root.text(&format!("{dir}/{path}")).ok();
-    let gids: Vec<Gid> = root
-        .names(&format!("{dir}/gids"))
-        .iter()
-        .filter_map(|index| {
-            let address = file(&format!("gids/{index}"))?;
-            // Types of entries that are not used cannot be read (EINVAL); most entries are not.
-            Gid::parse(index.parse().ok()?, &address, None, None)?;
-            let kind = file(&format!("gid_attrs/types/{index}"));
-            let netdev = file(&format!("gid_attrs/ndevs/{index}"));
-            Gid::parse(index.parse().ok()?, &address, kind.as_deref(), netdev)
-        })
-        .collect();
+    let gids = gids(root, &dir);
     let mut netdevs: Vec<String> = gids.iter().filter_map(|gid| gid.netdev.clone()).collect();
     netdevs.dedup();
     if netdevs.is_empty() {
@@ -149,6 +138,34 @@ fn port(root: &Root, device: &str, number: u32) -> Option<Port> {
         netdevs,
         dir,
     })
+}
+
+/// The entries that are used. Linux puts an address at the first entry that is free (ib_cache_gid_add), so that behind a long
+/// row of empty ones there is nothing; cards have tables of a thousand, and each entry is a file.
+fn gids(root: &Root, port: &str) -> Vec<Gid> {
+    const EMPTY: usize = 64;
+    let mut found = Vec::new();
+    let mut empty = 0;
+    for index in root.names(&format!("{port}/gids")) {
+        let file = |path: &str| root.text(&format!("{port}/{path}/{index}")).ok();
+        let address = file("gids").unwrap_or_default();
+        let entry =
+            |kind: Option<&str>, netdev| Gid::parse(index.parse().ok()?, &address, kind, netdev);
+        // Types of entries that are not used cannot be read (EINVAL); most entries are not.
+        if entry(None, None).is_some() {
+            empty = 0;
+            found.extend(entry(
+                file("gid_attrs/types").as_deref(),
+                file("gid_attrs/ndevs"),
+            ));
+            continue;
+        }
+        empty += 1;
+        if empty == EMPTY {
+            break;
+        }
+    }
+    found
 }
 
 /// Whether it is the address of a PCI function: `0000:17:00.0`.
