@@ -2,10 +2,10 @@
 
 use std::{borrow::Cow, fmt};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing; nothing has to be done.
@@ -28,7 +28,7 @@ impl Severity {
 }
 
 /// How sure a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     /// It rests on a format or a default that was never seen on such hardware by those who wrote the check.
@@ -40,12 +40,12 @@ pub enum Confidence {
 }
 
 /// Something that was read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
     /// The file as it is called on the machine it describes, or the command whose output it is.
     pub source: String,
     /// The line in it, from 1, where a line matters.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     /// What it said.
     pub value: String,
@@ -81,7 +81,7 @@ impl fmt::Display for Evidence {
 }
 
 /// A step of a remedy or of its rollback.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
     /// A command, to be run as root as it stands.
@@ -112,7 +112,7 @@ impl fmt::Display for Step {
 }
 
 /// Something that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The check's name, `group.check`.
     pub check: Cow<'static, str>,
@@ -135,7 +135,7 @@ pub struct Finding {
 }
 
 /// What a check could not judge, and what would let it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unjudged {
     /// The check's name.
     pub check: Cow<'static, str>,

@@ -6,6 +6,7 @@
 
 pub mod config;
 mod finding;
+pub mod fleet;
 pub mod host;
 pub mod intent;
 pub mod lint;

@@ -1,5 +1,6 @@
 //! `ringway doctor`: what is wrong with a host for RDMA over Ethernet, and what mends it.
 
+mod fleet;
 mod watch;
 
 use std::{
@@ -28,7 +29,8 @@ const FAILED: u8 = 3;
                   Examples:\n  ringway doctor\n  ringway doctor --only qos --json | jq '.findings[].remedy'\n  \
                   srun ringway doctor --only memory              # in the job itself: limits differ there\n  \
                   ringway doctor record /tmp/host17              # for a support ticket; then, elsewhere:\n  \
-                  ringway doctor --root /tmp/host17 --html host17.html"
+                  ringway doctor --root /tmp/host17 --html host17.html\n  \
+                  srun --ntasks-per-node=1 ringway doctor --fleet"
 )]
 pub(crate) struct Doctor {
     #[command(subcommand)]
@@ -45,6 +47,12 @@ struct Look {
     /// One group of checks: devices, links, gids, memory, pcie, cpu, qos, sysctls, containers, overlays or slurm.
     #[arg(long, value_name = "GROUP")]
     only: Option<Group>,
+    /// All hosts of a job side by side, and the wires between them: to be started as the job is, on all its hosts.
+    ///
+    /// What differs between hosts comes first; then their processors and memory, then bandwidth, latency, loss, marks and
+    /// packet sizes of each pair, and who is to blame for what is slow: a host, its NIC or cable, or a switch. Rank 0 prints.
+    #[arg(long, conflicts_with_all = ["root", "only", "html"])]
+    fleet: bool,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -99,6 +107,9 @@ pub(crate) fn open(root: Option<&Path>) -> Result<Root> {
 
 impl Look {
     fn execute(self) -> Result<u8> {
+        if self.fleet {
+            return fleet::execute(self.json);
+        }
         let root = open(self.root.as_deref())?;
         let page = self
             .html

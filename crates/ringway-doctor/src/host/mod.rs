@@ -7,6 +7,7 @@
 mod check;
 mod checks;
 mod facts;
+mod inventory;
 pub mod nccl;
 pub mod parse;
 mod record;
@@ -16,6 +17,7 @@ pub mod watch;
 
 pub use check::{Check, Group};
 pub use checks::all as checks;
+pub use inventory::Item;
 pub use record::{RecordError, record};
 pub use root::{Root, Unread};
 
@@ -26,14 +28,23 @@ use crate::report::Report;
 
 /// Runs all checks, or those of one group.
 pub fn diagnose(root: &Root, only: Option<Group>) -> Report {
+    judge(&Host::look(root), only)
+}
+
+/// Runs all checks, and takes stock of what the host is made of.
+pub fn examine(root: &Root) -> (Report, Vec<Item>) {
     let host = Host::look(root);
+    (judge(&host, None), inventory::items(&host))
+}
+
+fn judge(host: &Host<'_>, only: Option<Group>) -> Report {
     let mut report = Report::default();
     for check in checks() {
         if only.is_some_and(|group| group != check.group) {
             continue;
         }
         let mut said = Said::new(check);
-        if (check.run)(&host, &mut said) {
+        if (check.run)(host, &mut said) {
             report.checks += 1;
         }
         report.findings.append(&mut said.findings);

@@ -3,7 +3,7 @@
 mod html;
 mod text;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::finding::{Finding, Severity, Unjudged};
 
@@ -11,7 +11,7 @@ use crate::finding::{Finding, Severity, Unjudged};
 pub(crate) const UNREAD: &str = "file";
 
 /// What all checks of a run said.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,

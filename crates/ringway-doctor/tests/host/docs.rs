@@ -3,7 +3,10 @@
 
 use std::{fmt::Write as _, fs, path::Path};
 
-use ringway_doctor::host::{self, Group, watch};
+use ringway_doctor::{
+    fleet,
+    host::{self, Group, watch},
+};
 
 fn tables() -> String {
     let mut out = String::new();
@@ -29,6 +32,14 @@ fn tables() -> String {
             out,
             "| `{}` | {} | {} | {} |",
             cause.id, cause.sign, cause.why, cause.source
+        );
+    }
+    out.push_str("\n### fleet\n\n| check | what shows it | why | source |\n|---|---|---|---|\n");
+    for aspect in fleet::ASPECTS {
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} | {} |",
+            aspect.id, aspect.sign, aspect.why, aspect.source
         );
     }
     out

@@ -183,6 +183,49 @@ fn one_group_alone_says_only_its_own() {
     assert!(error.contains("pcie, cpu"), "{error}");
 }
 
+#[test]
+fn a_host_is_taken_stock_of_in_words_that_are_equal_on_equal_hosts() {
+    let items = |text: &str| {
+        let tree = Tree::with(text);
+        let (report, items) = host::examine(&Root::recorded(tree.root()).unwrap());
+        assert_eq!(report, diagnose(&tree));
+        items
+    };
+    let plain = items("on connectx\n");
+    let value = |topic: &str| {
+        plain
+            .iter()
+            .find(|it| it.topic == topic)
+            .map(|it| it.value.as_str())
+    };
+    for (topic, expected) in [
+        ("kernel", "5.15.0-105-generic"),
+        ("kernel's options", "iommu=pt"),
+        ("memory", "1007 GiB"),
+        ("GPU driver", "535.104.05"),
+        ("RDMA devices", "2 x MT4129 (mlx5_core)"),
+        ("firmware of MT4129", "2 x 28.39.1002"),
+        ("link rate", "2 x 400 Gb/sec (4X NDR)"),
+        ("MTU", "2 x 9000"),
+        ("GID index", "2 x 3"),
+        (
+            "quality of service",
+            "2 x trust dscp, PFC on [3], DSCP 26 to 3, 48 to 6",
+        ),
+        ("locked memory", "unlimited"),
+    ] {
+        assert_eq!(value(topic), Some(expected), "{topic}");
+    }
+    // A name that is only this host's changes nothing.
+    assert_eq!(
+        items("on connectx\nproc/sys/kernel/hostname = node18\n"),
+        plain
+    );
+    let other = items("on connectx\nsys/class/net/eth3/mtu = 1500\n");
+    let mtu = other.iter().find(|it| it.topic == "MTU").unwrap();
+    assert_eq!(mtu.value, "1500, 9000");
+}
+
 /// All steps of a finding of the fault of that name, and then those that undo them.
 fn steps(name: &str, check: &str) -> String {
     let fault = faults().into_iter().find(|it| it.name == name).unwrap();

@@ -1,0 +1,346 @@
+//! `ringway doctor --fleet`: all hosts of a job side by side, and the wires between them.
+//!
+//! Every rank looks at its host and measures its processor and memory, ranks of a machine one after the other. Then the first
+//! ranks of the hosts measure the wires between them, in rounds in which no host is in two pairs. Rank 0 gathers all of it,
+//! and says what it means. What a rank does not say by its deadline is done without.
+
+mod meeting;
+mod rounds;
+mod show;
+mod wire;
+mod work;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use ringway::Rank;
+use ringway_doctor::{
+    fleet::{Fleet, Host, Look, Missing, Pair, Path, Work},
+    host::{self, Root},
+};
+use serde::{Deserialize, Serialize};
+
+use meeting::Meeting;
+use wire::{Address, Answerer, Peer};
+
+/// How long a rank may take to look at its host.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// How long one may take to measure its processor and memory, once it is its turn.
+const WORK: Duration = Duration::from_secs(10);
+
+/// How long a pair may take to measure the wires between it.
+const ROUND: Duration = Duration::from_secs(30);
+
+/// How long a rank waits for rank 0, which may wait for others.
+const LEADER: Duration = Duration::from_secs(300);
+
+/// What a rank says of itself at first.
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    look: Look,
+    /// Where the first rank of a host may be asked.
+    addresses: Vec<Address>,
+    stream_port: u16,
+    token: u64,
+}
+
+/// What a pair has measured, or why it has not.
+type Measured = Result<Vec<Path>, String>;
+
+/// Errors on the wire by interface and counter.
+type Errors = BTreeMap<String, BTreeMap<String, u64>>;
+
+/// The hosts: their ranks, in the order of their first.
+struct Party {
+    meeting: Meeting,
+    hosts: Vec<Vec<Rank>>,
+    /// This rank's host.
+    here: usize,
+}
+
+/// Takes part. Rank 0 prints, and has the exit code of the worst that was found.
+pub(super) fn execute(json: bool) -> Result<u8> {
+    let meeting = Meeting::join()?;
+    let hosts = meeting.world.hosts();
+    let rank = meeting.rank();
+    let here = hosts.iter().position(|ranks| ranks.contains(&rank));
+    let party = Party {
+        here: here.context("this rank is on no host")?,
+        meeting,
+        hosts,
+    };
+    let code = party.take_part(json)?;
+    party.meeting.leave();
+    Ok(code)
+}
+
+impl Party {
+    fn take_part(&self, json: bool) -> Result<u8> {
+        let meeting = &self.meeting;
+        let rank = meeting.rank();
+        let (report, items) = host::examine(&Root::live());
+        let look = Look { report, items };
+        let me = meeting.world.me();
+        let answerer = if self.leader(self.here) == rank {
+            let allowed: Vec<_> = me.address.addresses.iter().map(|it| it.ip).collect();
+            Some(
+                Answerer::start(&allowed, me.instance())
+                    .context("opening the ports that others ask at")?,
+            )
+        } else {
+            None
+        };
+        let hello = Hello {
+            look,
+            addresses: answerer
+                .as_ref()
+                .map(|it| it.addresses.clone())
+                .unwrap_or_default(),
+            stream_port: answerer.as_ref().map_or(0, Answerer::stream_port),
+            token: me.instance(),
+        };
+        meeting.put(&format!("hello/{rank}"), &hello)?;
+        self.work()?;
+        let gathered = (rank == 0).then(|| self.gather());
+        if gathered.is_some() {
+            meeting.put("ready", &self.lost())?;
+        } else {
+            self.follow("ready")?;
+        }
+        let mut pairs = Vec::new();
+        if answerer.is_some() {
+            pairs = self.wires(&hello)?;
+        }
+        if let Some((hellos, works)) = gathered {
+            let fleet = self.fleet(hellos, works, pairs);
+            let shown = show::print(&fleet, json);
+            meeting.put("end", &())?;
+            return shown;
+        }
+        meeting.wait::<()>("end", 0, Instant::now() + LEADER)?;
+        Ok(0)
+    }
+
+    /// The rank that measures wires for a host.
+    fn leader(&self, host: usize) -> Rank {
+        self.hosts[host][0]
+    }
+
+    /// Measures this rank's processor and memory after the ranks before it on this machine.
+    fn work(&self) -> Result<()> {
+        let world = &self.meeting.world;
+        let machine = world.me().host_id.machine();
+        let before = world.members[..world.rank]
+            .iter()
+            .filter(|it| it.host_id.machine() == machine);
+        for member in before {
+            let deadline = Instant::now() + LOOK + WORK;
+            let _ =
+                self.meeting
+                    .wait::<Work>(&format!("work/{}", member.rank), member.rank, deadline);
+        }
+        self.meeting
+            .put(&format!("work/{}", world.rank), &work::measure())
+    }
+
+    /// What all ranks say of their hosts and themselves, as far as they do.
+    fn gather(&self) -> (BTreeMap<Rank, Hello>, BTreeMap<Rank, Work>) {
+        let size = self.meeting.world.size();
+        let deadline = Instant::now() + LOOK;
+        let hellos = (0..size).filter_map(|rank| {
+            Some((
+                rank,
+                self.meeting
+                    .take(&format!("hello/{rank}"), rank, deadline)?,
+            ))
+        });
+        let hellos: BTreeMap<Rank, Hello> = hellos.collect();
+        let works = hellos.keys().filter_map(|&rank| {
+            let deadline = Instant::now() + WORK;
+            Some((
+                rank,
+                self.meeting.take(&format!("work/{rank}"), rank, deadline)?,
+            ))
+        });
+        let works = works.collect();
+        (hellos, works)
+    }
+
+    /// The ranks that are not waited for.
+    fn lost(&self) -> Vec<Rank> {
+        let ranks = 0..self.meeting.world.size();
+        ranks
+            .filter(|rank| self.meeting.lost(*rank).is_some())
+            .collect()
+    }
+
+    /// Hears from rank 0 which ranks are not waited for.
+    fn follow(&self, key: &str) -> Result<()> {
+        let lost: Vec<Rank> = self.meeting.wait(key, 0, Instant::now() + LEADER)?;
+        lost.into_iter()
+            .for_each(|rank| self.meeting.lose(rank, "rank 0 has lost it"));
+        Ok(())
+    }
+
+    /// Measures the wires to other hosts. On rank 0, what all have measured.
+    fn wires(&self, hello: &Hello) -> Result<Vec<Pair>> {
+        let meeting = &self.meeting;
+        let before = wire::errors(&hello.addresses);
+        let mut all = Vec::new();
+        for (turn, pairs) in rounds::rounds(self.hosts.len()).into_iter().enumerate() {
+            let key = |pair: &(usize, usize)| format!("wire/{turn}/{}", pair.0);
+            if let Some(pair) = pairs.iter().find(|pair| pair.0 == self.here) {
+                meeting.put(&key(pair), &self.ask(&hello.addresses, pair.1))?;
+            }
+            if meeting.rank() != 0 {
+                self.follow(&format!("round/{turn}"))?;
+                continue;
+            }
+            let deadline = Instant::now() + ROUND;
+            for pair in pairs {
+                let measured: Option<Measured> =
+                    meeting.take(&key(&pair), self.leader(pair.0), deadline);
+                let (paths, trouble) = match measured {
+                    Some(Ok(paths)) => (paths, None),
+                    Some(Err(trouble)) => (Vec::new(), Some(trouble)),
+                    None => (Vec::new(), Some("its first rank is lost".to_owned())),
+                };
+                all.push(Pair {
+                    a: pair.0,
+                    b: pair.1,
+                    paths,
+                    trouble,
+                });
+            }
+            meeting.put(&format!("round/{turn}"), &self.lost())?;
+        }
+        let mut rise = wire::errors(&hello.addresses);
+        for (interface, counters) in &mut rise {
+            for (counter, count) in counters {
+                let then = before.get(interface).and_then(|it| it.get(counter));
+                *count = count.saturating_sub(then.copied().unwrap_or(*count));
+            }
+        }
+        meeting.put(&format!("errors/{}", self.here), &rise)?;
+        Ok(all)
+    }
+
+    /// The wires from here to another host.
+    fn ask(&self, own: &[Address], to: usize) -> Measured {
+        let rank = self.leader(to);
+        if let Some(reason) = self.meeting.lost(rank) {
+            return Err(reason);
+        }
+        let hello: Hello = self
+            .meeting
+            .wait(&format!("hello/{rank}"), rank, Instant::now() + LOOK)
+            .map_err(|error| format!("{error:#}"))?;
+        wire::ask(
+            own,
+            &Peer {
+                addresses: &hello.addresses,
+                stream_port: hello.stream_port,
+                token: hello.token,
+            },
+        )
+    }
+
+    /// All of it, on rank 0.
+    fn fleet(
+        &self,
+        mut hellos: BTreeMap<Rank, Hello>,
+        works: BTreeMap<Rank, Work>,
+        mut pairs: Vec<Pair>,
+    ) -> Fleet {
+        self.count_errors(&mut pairs);
+        let hosts = self.hosts.iter().enumerate().map(|(i, ranks)| {
+            let work = ranks
+                .iter()
+                .filter_map(|rank| Some((*rank, *works.get(rank)?)));
+            Host {
+                name: self.name(i),
+                work: work.collect(),
+                look: merge(
+                    ranks
+                        .iter()
+                        .filter_map(|rank| Some((*rank, hellos.remove(rank)?.look))),
+                ),
+                ranks: ranks.clone(),
+            }
+        });
+        let members = &self.meeting.world.members;
+        let missing = members.iter().filter_map(|member| {
+            let during = match works.contains_key(&member.rank) {
+                true => "the wires",
+                false => "its host and its figures",
+            };
+            Some(Missing {
+                rank: member.rank,
+                host: member.host.clone(),
+                during: during.to_owned(),
+                reason: self.meeting.lost(member.rank)?,
+            })
+        });
+        Fleet {
+            hosts: hosts.collect(),
+            missing: missing.collect(),
+            pairs,
+        }
+    }
+
+    /// Puts the errors that hosts have counted beside the ports.
+    fn count_errors(&self, pairs: &mut [Pair]) {
+        let deadline = Instant::now() + WORK;
+        let wired = self.hosts.len() > 1;
+        let counts: Vec<Errors> = (0..self.hosts.len())
+            .map(|host| {
+                let key = format!("errors/{host}");
+                let errors = wired.then(|| self.meeting.take(&key, self.leader(host), deadline));
+                errors.flatten().unwrap_or_default()
+            })
+            .collect();
+        for pair in pairs {
+            let (a, b) = (&counts[pair.a], &counts[pair.b]);
+            for path in &mut pair.paths {
+                for (port, counts) in [(&mut path.at_a, a), (&mut path.at_b, b)] {
+                    let risen = counts.get(&port.interface).into_iter().flatten();
+                    let risen = risen.filter(|(_, rise)| **rise > 0);
+                    port.errors = risen.map(|(name, rise)| (name.clone(), *rise)).collect();
+                }
+            }
+        }
+    }
+
+    /// The host's name, and its first rank where others have the same name: containers, say.
+    fn name(&self, host: usize) -> String {
+        let members = &self.meeting.world.members;
+        let name = |host: usize| &members[self.leader(host)].host;
+        let same = (0..self.hosts.len()).filter(|it| name(*it) == name(host));
+        match same.count() {
+            1 => name(host).clone(),
+            _ => format!("{} (rank {})", name(host), self.leader(host)),
+        }
+    }
+}
+
+/// What the ranks of a host have seen: that of the first, and what others have found beside it, as their limits may differ.
+fn merge(mut looks: impl Iterator<Item = (Rank, Look)>) -> Option<Look> {
+    let (_, mut first) = looks.next()?;
+    for (rank, look) in looks {
+        for mut finding in look.report.findings {
+            let known = first.report.findings.iter();
+            let mut known =
+                known.filter(|it| it.check == finding.check && it.problem == finding.problem);
+            if known.next().is_none() {
+                finding.subject = format!("rank {rank}: {}", finding.subject);
+                first.report.findings.push(finding);
+            }
+        }
+    }
+    first.report.sort();
+    Some(first)
+}

@@ -1,0 +1,162 @@
+//! The end that answers.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    thread,
+};
+
+use ringway_sys::{
+    Epoll, Interest, Signal,
+    datagram::{Arrivals, DatagramSocket, Incoming, Outgoing},
+};
+
+use super::{
+    message::{Message, now},
+    port::Address,
+    stream::Streams,
+};
+
+/// Bytes of datagrams that may wait: a train, while the processor is elsewhere.
+const BUFFER: usize = 4 << 20;
+
+/// Trains that are counted at a time, the last ones.
+const TRAINS: usize = 64;
+
+/// Answers questions at all addresses of this host, until it is dropped.
+pub(in crate::doctor::fleet) struct Answerer {
+    /// Where it may be asked.
+    pub(in crate::doctor::fleet) addresses: Vec<Address>,
+    streams: Streams,
+    stop: Arc<Signal>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Answerer {
+    /// At the addresses that are `allowed`, to those who know the token.
+    pub(in crate::doctor::fleet) fn start(allowed: &[IpAddr], token: u64) -> io::Result<Self> {
+        let mut addresses = Vec::new();
+        let mut sockets = Vec::new();
+        for mut address in Address::all(allowed)? {
+            // One that is being taken away is left out.
+            if let Ok(socket) = DatagramSocket::bind(SocketAddr::new(address.ip, 0), 0, BUFFER) {
+                address.port = socket.local().port();
+                addresses.push(address);
+                sockets.push(socket);
+            }
+        }
+        let stop = Arc::new(Signal::new()?);
+        let (epoll, mine) = (Epoll::new()?, Arc::clone(&stop));
+        for (i, socket) in sockets.iter().enumerate() {
+            epoll.add(socket, i as u64, Interest::Read)?;
+        }
+        epoll.add(&*stop, u64::MAX, Interest::Read)?;
+        let streams = Streams::start(token)?;
+        let thread = thread::Builder::new()
+            .name("doctor-answers".to_owned())
+            .spawn(move || {
+                // A socket that breaks ends it: who asks is told by the silence.
+                let _ = serve(&epoll, &sockets, &mine, token);
+            })?;
+        Ok(Self {
+            addresses,
+            streams,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// The TCP port that streams are asked for at.
+    pub(in crate::doctor::fleet) fn stream_port(&self) -> u16 {
+        self.streams.port
+    }
+}
+
+impl Drop for Answerer {
+    fn drop(&mut self) {
+        self.stop.raise();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A train, as far as it has come.
+#[derive(Default)]
+struct Train {
+    name: u64,
+    arrived: u64,
+    reordered: u64,
+    /// One more than the highest number that has come.
+    next: u64,
+}
+
+fn serve(epoll: &Epoll, sockets: &[DatagramSocket], stop: &Signal, token: u64) -> io::Result<()> {
+    let mut arrivals = Arrivals::default();
+    let mut trains: VecDeque<Train> = VecDeque::new();
+    let mut ready = Vec::new();
+    loop {
+        epoll.wait(&mut ready, None)?;
+        if stop.clear() {
+            return Ok(());
+        }
+        for &which in &ready {
+            let Some(socket) = usize::try_from(which)
+                .ok()
+                .and_then(|which| sockets.get(which))
+            else {
+                continue;
+            };
+            while arrivals.receive(socket)? > 0 {
+                for incoming in arrivals.iter() {
+                    for bytes in incoming.datagrams() {
+                        answer(socket, &mut trains, &incoming, bytes, token);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn answer(
+    socket: &DatagramSocket,
+    trains: &mut VecDeque<Train>,
+    incoming: &Incoming<'_>,
+    bytes: &[u8],
+    token: u64,
+) {
+    let asked = Message::decode(bytes).filter(|it| it.token == token && !it.answer);
+    let Some(asked) = asked else { return };
+    if trains.iter().all(|train| train.name != asked.train) {
+        trains.truncate(TRAINS - 1);
+        trains.push_front(Train {
+            name: asked.train,
+            ..Train::default()
+        });
+    }
+    let Some(train) = trains.iter_mut().find(|train| train.name == asked.train) else {
+        return;
+    };
+    if asked.counted {
+        train.arrived += 1;
+        train.reordered += u64::from(asked.number < train.next);
+        train.next = train.next.max(asked.number + 1);
+    }
+    let answer = Message {
+        answer: true,
+        tos: incoming.traffic_class,
+        arrived: train.arrived,
+        reordered: train.reordered,
+        time: now(),
+        ..asked
+    };
+    // One that does not fit the interface, or finds the buffer full, is lost: who asks will see.
+    let _ = socket.send([Outgoing {
+        to: incoming.from,
+        bytes: &answer.encode(asked.length.into()),
+        segment: None,
+        traffic_class: Some(asked.tos),
+    }]);
+}

@@ -1,0 +1,352 @@
+//! The end that asks, and measures.
+
+use std::{
+    io,
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use ringway_doctor::fleet::{Flow, Path, Way};
+use ringway_sys::{
+    Epoll, Interest,
+    datagram::{Arrivals, DatagramSocket, Outgoing},
+};
+
+use super::{
+    MARK,
+    message::{HEAD, Message, headers, now},
+    port::{Address, source},
+    stream,
+};
+
+/// Source ports that are tried: routers that have two equal ways give all of them to one of the two once in 30,000 times.
+const FLOWS: usize = 16;
+
+/// Questions by each.
+const QUESTIONS: u64 = 6;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+/// Datagrams of the train, how many of them at once, and how long until the next: 9 Mb/s, which no link is too slow for.
+const TRAIN: u64 = 400;
+const BURST: u64 = 4;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The length of each, in bytes.
+const LENGTH: usize = 256;
+
+/// Lengths of packets that are tried where the interfaces' own does not pass, in bytes.
+const LENGTHS: [u32; 9] = [9000, 8950, 4500, 4200, 2200, 1500, 1450, 1400, 1280];
+
+/// Bytes of datagrams that may wait.
+const BUFFER: usize = 4 << 20;
+
+/// The host at the other end.
+pub(in crate::doctor::fleet) struct Peer<'a> {
+    pub(in crate::doctor::fleet) addresses: &'a [Address],
+    pub(in crate::doctor::fleet) stream_port: u16,
+    pub(in crate::doctor::fleet) token: u64,
+}
+
+/// Measures all ways to another host; an error if none leads there.
+pub(in crate::doctor::fleet) fn ask(own: &[Address], peer: &Peer<'_>) -> Result<Vec<Path>, String> {
+    let paths: Vec<Path> = ways(own, peer)
+        .into_iter()
+        .filter_map(|(from, to)| Line::new(from, to, peer).measure())
+        .collect();
+    if paths.is_empty() {
+        let tried: Vec<String> = peer.addresses.iter().map(|it| it.ip.to_string()).collect();
+        return Err(format!("no datagram is answered at {}", tried.join(", ")));
+    }
+    Ok(paths)
+}
+
+/// Addresses on the same network, a pair for each interface; else those between which there is a route.
+fn ways<'a>(own: &'a [Address], peer: &Peer<'a>) -> Vec<(&'a Address, &'a Address)> {
+    let mut found: Vec<(&Address, &Address)> = Vec::new();
+    // IPv4 first: both families of an interface lead the same way.
+    for v4 in [true, false] {
+        for from in own.iter().filter(|it| it.ip.is_ipv4() == v4) {
+            let to = peer
+                .addresses
+                .iter()
+                .find(|to| from.near(to) && from.ip != to.ip);
+            let known = found
+                .iter()
+                .any(|(known, _)| known.interface == from.interface);
+            if let Some(to) = to.filter(|_| !known) {
+                found.push((from, to));
+            }
+        }
+    }
+    if found.is_empty() {
+        let routed = peer.addresses.iter().filter_map(|to| {
+            let from = source(to.ip)?;
+            Some((own.iter().find(|own| own.ip == from)?, to))
+        });
+        found.extend(routed.filter(|(from, to)| from.ip != to.ip).take(1));
+    }
+    found
+}
+
+/// A way to the other host.
+struct Line<'a> {
+    from: &'a Address,
+    to: &'a Address,
+    peer: &'a Peer<'a>,
+    arrivals: Arrivals,
+    trains: u64,
+}
+
+/// An answer, and how long it took.
+struct Answer {
+    message: Message,
+    /// The type of service with which it came.
+    tos: u8,
+    length: usize,
+    seconds: f64,
+}
+
+impl<'a> Line<'a> {
+    fn new(from: &'a Address, to: &'a Address, peer: &'a Peer<'a>) -> Self {
+        Self {
+            from,
+            to,
+            peer,
+            arrivals: Arrivals::default(),
+            trains: now(),
+        }
+    }
+
+    /// All that is measured of it; none if nothing is answered.
+    fn measure(mut self) -> Option<Path> {
+        let socket = self.socket(0).ok()?;
+        (0..3).find_map(|_| self.question(&socket, 0, HEAD, 0))?;
+        let mut path = Path {
+            at_a: self.from.report(),
+            at_b: self.to.report(),
+            ..Path::default()
+        };
+        self.flows(&mut path);
+        self.train(&mut path);
+        let (there, back) = (self.largest(&socket, true), self.largest(&socket, false));
+        (path.there.mtu, path.back.mtu) = (there, back);
+        let to = SocketAddr::new(self.to.ip, self.peer.stream_port);
+        let rate = |back| stream::measure(self.from.ip, to, self.peer.token, back);
+        (path.there.bandwidth, path.back.bandwidth) = (rate(false), rate(true));
+        Some(path)
+    }
+
+    fn socket(&self, tos: u8) -> io::Result<DatagramSocket> {
+        DatagramSocket::bind(SocketAddr::new(self.from.ip, 0), tos, BUFFER)
+    }
+
+    /// Sends a datagram of so many bytes.
+    fn send(&self, socket: &DatagramSocket, message: &Message, length: usize) -> io::Result<()> {
+        let to = SocketAddr::new(self.to.ip, self.to.port);
+        let bytes = message.encode(length);
+        let sent = socket.send([Outgoing {
+            to,
+            bytes: &bytes,
+            segment: None,
+            traffic_class: None,
+        }]);
+        sent.map(drop)
+    }
+
+    /// Asks once, in `length` bytes, for an answer of `back` bytes; none if none comes.
+    fn question(
+        &mut self,
+        socket: &DatagramSocket,
+        tos: u8,
+        length: usize,
+        back: usize,
+    ) -> Option<Answer> {
+        self.trains += 1;
+        let message = Message {
+            tos,
+            length: u16::try_from(back).ok()?,
+            token: self.peer.token,
+            train: self.trains,
+            ..Message::default()
+        };
+        let start = Instant::now();
+        self.send(socket, &message, length).ok()?;
+        let mut found = None;
+        self.listen(socket, start + PATIENCE, |answer| {
+            if answer.message.train == message.train {
+                found = Some(Answer {
+                    seconds: start.elapsed().as_secs_f64(),
+                    ..answer
+                });
+            }
+            found.is_some()
+        });
+        found
+    }
+
+    /// Takes answers until `take` has enough, or the time is over.
+    fn listen(
+        &mut self,
+        socket: &DatagramSocket,
+        end: Instant,
+        mut take: impl FnMut(Answer) -> bool,
+    ) {
+        let Ok(epoll) = Epoll::new() else { return };
+        if epoll.add(socket, 0, Interest::Read).is_err() {
+            return;
+        }
+        let mut ready = Vec::new();
+        loop {
+            while self.arrivals.receive(socket).is_ok_and(|count| count > 0) {
+                for incoming in self.arrivals.iter() {
+                    for bytes in incoming.datagrams() {
+                        let message = Message::decode(bytes);
+                        let Some(message) =
+                            message.filter(|it| it.answer && it.token == self.peer.token)
+                        else {
+                            continue;
+                        };
+                        let answer = Answer {
+                            message,
+                            tos: incoming.traffic_class,
+                            length: bytes.len(),
+                            seconds: 0.0,
+                        };
+                        if take(answer) {
+                            return;
+                        }
+                    }
+                }
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || epoll.wait(&mut ready, Some(left)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Round trips by several source ports, of packets that are marked as data is.
+    fn flows(&mut self, path: &mut Path) {
+        path.there.marked = MARK;
+        path.back.marked = MARK;
+        let mut trips = Vec::new();
+        let mut quickest = f64::INFINITY;
+        for _ in 0..FLOWS {
+            let Ok(socket) = self.socket(MARK) else {
+                continue;
+            };
+            let mut flow = Flow {
+                port: socket.local().port(),
+                ..Flow::default()
+            };
+            // One that is silent is not asked so often.
+            while flow.sent < QUESTIONS && (flow.sent < 3 || flow.answered > 0) {
+                flow.sent += 1;
+                let asked = now();
+                let Some(answer) = self.question(&socket, MARK, HEAD, 0) else {
+                    continue;
+                };
+                flow.answered += 1;
+                flow.best = Some(flow.best.unwrap_or(f64::INFINITY).min(answer.seconds));
+                path.there.mark = Some(answer.message.tos);
+                path.back.mark = Some(answer.tos);
+                trips.push(answer.seconds);
+                if answer.seconds < quickest {
+                    quickest = answer.seconds;
+                    let ahead = answer.message.time as f64 - asked as f64;
+                    path.clock = Some(ahead / 1e9 - answer.seconds / 2.0);
+                }
+            }
+            path.flows.push(flow);
+        }
+        trips.sort_by(f64::total_cmp);
+        path.round_trip = trips.first().map(|best| (*best, trips[trips.len() / 2]));
+    }
+
+    /// A numbered train, marked as data is: what is lost and what comes late, each way.
+    fn train(&mut self, path: &mut Path) {
+        let Ok(socket) = self.socket(MARK) else {
+            return;
+        };
+        self.trains += 1;
+        let (token, train) = (self.peer.token, self.trains);
+        let message = |counted, number| Message {
+            counted,
+            tos: MARK,
+            token,
+            train,
+            number,
+            ..Message::default()
+        };
+        let mut sent = 0;
+        for number in 0..TRAIN {
+            // A buffer that is full is this host's own matter.
+            sent += u64::from(self.send(&socket, &message(true, number), LENGTH).is_ok());
+            if number % BURST == BURST - 1 {
+                thread::sleep(PAUSE);
+            }
+        }
+        let last = message(false, u64::MAX);
+        let (mut came, mut late, mut next, mut counts) = (0, 0, 0, None);
+        for _ in 0..3 {
+            // Once more, as this may be lost, too: it says what has come there.
+            let _ = self.send(&socket, &last, HEAD);
+            self.listen(&socket, Instant::now() + PATIENCE, |answer| {
+                let answer = answer.message;
+                if answer.train != last.train {
+                    return false;
+                }
+                if answer.counted {
+                    came += 1;
+                    late += u64::from(answer.number < next);
+                    next = next.max(answer.number + 1);
+                } else {
+                    counts = Some((answer.arrived, answer.reordered));
+                }
+                counts.is_some_and(|(arrived, _)| came >= arrived)
+            });
+            if counts.is_some_and(|(arrived, _)| came >= arrived) {
+                break;
+            }
+        }
+        let dropped = socket.dropped().unwrap_or(0);
+        let (arrived, reordered) = counts.unwrap_or((came, 0));
+        path.there = Way {
+            sent,
+            arrived: arrived.min(sent),
+            reordered,
+            ..path.there.clone()
+        };
+        // What this host itself has dropped was not lost on the way.
+        path.back = Way {
+            sent: arrived,
+            arrived: (came + dropped).min(arrived),
+            reordered: late,
+            ..path.back.clone()
+        };
+    }
+
+    /// The largest packet that comes through without being cut, in bytes.
+    fn largest(&mut self, socket: &DatagramSocket, there: bool) -> Option<u32> {
+        let sender = if there { self.from } else { self.to };
+        let most = sender.mtu()?;
+        let lengths = [most]
+            .into_iter()
+            .chain(LENGTHS.into_iter().filter(|it| *it < most));
+        let head = headers(self.from.ip.is_ipv4());
+        lengths
+            // 65,535 bytes are the most that an IP packet has.
+            .map(|length| length.min(65_535))
+            .find(|&length| {
+                let payload = (length as usize).saturating_sub(head);
+                let (out, back) = if there { (payload, 0) } else { (HEAD, payload) };
+                (0..2).any(|_| {
+                    let answer = self.question(socket, 0, out, back);
+                    answer.is_some_and(|answer| there || answer.length == payload)
+                })
+            })
+    }
+}

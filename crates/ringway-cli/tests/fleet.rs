@@ -1,0 +1,375 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+//! `ringway doctor --fleet` over hosts that are network namespaces on a bridge, each with something wrong. Needs root, `ip` and
+//! `tc` (iproute2); without, the tests say so and pass.
+
+use std::{
+    io::Read as _,
+    process::{Child, Command, Output, Stdio},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+const RINGWAY: &str = env!("CARGO_BIN_EXE_ringway");
+
+/// The machine has few CPUs: one fleet at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn shell(script: &str) -> Result<(), String> {
+    let output = Command::new("sh").args(["-ec", script]).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{script}: {}", words.trim())),
+    }
+}
+
+/// Forwards frames between two interfaces, and clears the type of service of IPv4 from the first to the second. The header in
+/// front of each frame (linux/virtio_net.h) carries what the kernel has left to do: checksums and cutting.
+const BLEACH: &str = r#"
+import select, socket, sys
+ends = []
+for name in sys.argv[1:3]:
+    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    end.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
+    end.setsockopt(263, 23, 1)  # PACKET_IGNORE_OUTGOING
+    end.bind((name, 0))
+    ends.append(end)
+print("!", end="", flush=True)
+while True:
+    for end in select.select(ends, [], [])[0]:
+        frame = bytearray(end.recv(1 << 17))
+        if end is ends[0] and frame[22:24] == b"\x08\x00":
+            head = frame[24:24 + 4 * (frame[24] & 15)]
+            head[1] = head[10] = head[11] = 0
+            total = sum(int.from_bytes(head[i:i + 2], "big") for i in range(0, len(head), 2))
+            while total >> 16:
+                total = (total & 0xFFFF) + (total >> 16)
+            head[10:12] = (total ^ 0xFFFF).to_bytes(2, "big")
+            frame[24:24 + len(head)] = head
+        try:
+            ends[end is ends[0]].send(frame)
+        except OSError:
+            pass  # as a switch, it drops what does not fit
+"#;
+
+/// A program that forwards packets, ended when dropped.
+struct Hop(Child);
+
+impl Drop for Hop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Hosts `10.77.0.1`, `.2` ... on a bridge, gone when dropped.
+struct Network {
+    prefix: String,
+    hosts: usize,
+}
+
+impl Network {
+    /// `None`, with the reason printed, where the machine cannot.
+    fn new(hosts: usize) -> Option<Self> {
+        let network = Self {
+            prefix: format!("rwf{}", std::process::id()),
+            hosts,
+        };
+        let prefix = &network.prefix;
+        let mut script = format!(
+            "ip netns add {prefix}s; ip -n {prefix}s link add bridge type bridge; ip -n {prefix}s link set bridge up\n"
+        );
+        for host in 0..hosts {
+            script += &format!(
+                "ip netns add {prefix}{host}; ip -n {prefix}{host} link set lo up\n\
+                 ip link add eth0 netns {prefix}{host} mtu 9000 type veth peer name port{host} netns {prefix}s mtu 9000\n\
+                 ip -n {prefix}s link set port{host} master bridge up\n\
+                 ip -n {prefix}{host} address add 10.77.0.{}/24 dev eth0; ip -n {prefix}{host} link set eth0 up\n",
+                host + 1
+            );
+        }
+        match shell(&script) {
+            Ok(()) => Some(network),
+            Err(reason) => {
+                println!("skipped: cannot make network namespaces: {reason}");
+                None
+            }
+        }
+    }
+
+    /// Runs a command on a host, or on the switch (`s`).
+    fn run(&self, place: &str, command: &str) -> Result<(), String> {
+        shell(&format!("ip netns exec {}{place} {command}", self.prefix))
+    }
+
+    /// Puts a hop between a host and the bridge that takes the type of service from what the host sends, until it is dropped.
+    fn bleach(&self, host: usize) -> Result<Hop, String> {
+        let prefix = &self.prefix;
+        shell(&format!(
+            "ip -n {prefix}s link add hop0 mtu 9000 type veth peer name hop1 mtu 9000\n\
+             for end in hop0 hop1; do ip -n {prefix}s link set $end up; done"
+        ))?;
+        let mut command = Command::new("ip");
+        let switch = format!("{prefix}s");
+        let port = format!("port{host}");
+        command.args([
+            "netns", "exec", &switch, "python3", "-c", BLEACH, &port, "hop0",
+        ]);
+        let child = command.stdout(Stdio::piped()).spawn();
+        let mut hop = Hop(child.map_err(|error| error.to_string())?);
+        let mut ready = [0];
+        match hop.0.stdout.as_mut().unwrap().read(&mut ready) {
+            Ok(1) => {}
+            _ => return Err("python3 cannot forward packets here".to_owned()),
+        }
+        shell(&format!(
+            "ip -n {prefix}s link set {port} nomaster promisc on; ip -n {prefix}s link set hop0 promisc on\n\
+             ip -n {prefix}s link set hop1 master bridge"
+        ))?;
+        Ok(hop)
+    }
+
+    /// A rank on each host; `cpu` is the CPU that it is bound to.
+    fn start(&self, cpu: impl Fn(usize) -> Option<usize>) -> Vec<Child> {
+        let rank = |rank: usize| {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", &format!("{}{rank}", self.prefix)]);
+            if let Some(cpu) = cpu(rank) {
+                command.args(["taskset", "-c", &cpu.to_string()]);
+            }
+            command
+                .args([RINGWAY, "doctor", "--fleet", "--json"])
+                .env("RINGWAY_RANK", rank.to_string())
+                .env("RINGWAY_WORLD_SIZE", self.hosts.to_string())
+                .env("RINGWAY_MASTER", "10.77.0.1:29477")
+                .env("RINGWAY_CONNECT_TIMEOUT", "40s")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        (0..self.hosts).map(rank).collect()
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let places = (0..self.hosts).map(|host| host.to_string());
+        for place in places.chain(["s".to_owned()]) {
+            let _ = shell(&format!("ip netns delete {}{place}", self.prefix));
+        }
+    }
+}
+
+/// What rank 0 says, once all have ended.
+fn result(ranks: Vec<Child>) -> (Value, Option<i32>) {
+    let outputs: Vec<Output> = ranks
+        .into_iter()
+        .map(|it| it.wait_with_output().unwrap())
+        .collect();
+    let json = serde_json::from_slice(&outputs[0].stdout);
+    let json = json.unwrap_or_else(|error| panic!("{error}: {outputs:?}"));
+    (json, outputs[0].status.code())
+}
+
+/// Findings of a check, each with subject, problem and remedy in a line.
+fn found(json: &Value, check: &str) -> Vec<String> {
+    let findings = json["report"]["findings"].as_array().unwrap();
+    let of_check = findings.iter().filter(|it| it["check"] == check);
+    let line = |it: &Value| format!("{} | {} | {}", it["subject"], it["problem"], it["remedy"]);
+    of_check.map(line).collect()
+}
+
+/// Processes that keep a CPU busy, gone when dropped.
+struct Burners(Vec<Child>);
+
+impl Burners {
+    fn on(cpu: usize, count: usize) -> Self {
+        let burner = || {
+            let mut command = Command::new("taskset");
+            command.args([
+                "-c",
+                &cpu.to_string(),
+                "timeout",
+                "120",
+                "sh",
+                "-c",
+                "while :; do :; done",
+            ]);
+            command.spawn().unwrap()
+        };
+        Self((0..count).map(|_| burner()).collect())
+    }
+}
+
+impl Drop for Burners {
+    fn drop(&mut self) {
+        for burner in &mut self.0 {
+            // To `timeout`, which ends what it has started, too.
+            let _ = shell(&format!("kill -TERM {}", burner.id()));
+            let _ = burner.wait();
+        }
+    }
+}
+
+#[test]
+fn a_slow_link_and_a_busy_host_are_told_apart() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(network) = Network::new(4) else {
+        return;
+    };
+    let slow = "tc qdisc add dev eth0 root tbf rate 40mbit burst 64kb latency 200ms";
+    if let Err(reason) = network.run("1", slow) {
+        println!("skipped: cannot slow down a link: {reason}");
+        return;
+    }
+    if thread::available_parallelism().unwrap().get() < 2 {
+        println!("skipped: one CPU cannot have a busy host beside others");
+        return;
+    }
+    let burners = Burners::on(1, 4);
+    let (json, code) = result(network.start(|rank| Some(usize::from(rank == 2))));
+    drop(burners);
+    let wires = found(&json, "fleet.slow_wire");
+    let link = wires.iter().find(|it| it.contains("(rank 1) eth0\""));
+    let link = link.unwrap_or_else(|| panic!("{wires:?}: {}", json["pairs"]));
+    assert!(
+        link.contains("with all others") && link.contains("sender"),
+        "{link}"
+    );
+    let busy = [
+        found(&json, "fleet.slow_host"),
+        found(&json, "fleet.busy_host"),
+    ]
+    .concat();
+    let busy_ranks = |rank: usize| busy.iter().any(|it| it.contains(&format!("(rank {rank})")));
+    assert!(busy_ranks(2), "{busy:?}: {}", json["hosts"]);
+    assert!(matches!(code, Some(1 | 2)), "{code:?}");
+    // Each pair once, and each way with its figures.
+    let pairs = json["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 6);
+    for pair in pairs {
+        let path = &pair["paths"][0];
+        assert_eq!(path["flows"].as_array().unwrap().len(), 16, "{pair}");
+        assert_eq!(path["there"]["mark"], 106, "{pair}");
+        assert_eq!(path["back"]["mtu"], 9000, "{pair}");
+        assert!(path["there"]["bandwidth"].as_f64().unwrap() > 1e6, "{pair}");
+    }
+}
+
+#[test]
+fn a_small_mtu_and_a_hop_that_bleaches_are_found_where_they_are() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(network) = Network::new(3) else {
+        return;
+    };
+    network.run("1", "ip link set eth0 mtu 1500").unwrap();
+    let bleached = network.bleach(2);
+    let (json, code) = result(network.start(|_| None));
+    assert_eq!(code, Some(2), "{}", json["report"]);
+    let mtu = found(&json, "fleet.path_mtu");
+    assert_eq!(mtu.len(), 1, "{mtu:?}");
+    assert!(
+        mtu[0].contains("(rank 1) eth0") && mtu[0].contains("mtu 9000"),
+        "{mtu:?}"
+    );
+    let differs = found(&json, "fleet.differs");
+    assert!(
+        differs
+            .iter()
+            .any(|it| it.contains("MTU differs") && it.contains("(rank 1)")),
+        "{differs:?}"
+    );
+    let marks = found(&json, "fleet.mark");
+    match bleached {
+        Ok(_hop) => {
+            assert_eq!(marks.len(), 1, "{marks:?}");
+            assert!(
+                marks[0].contains("(rank 2) eth0") && marks[0].contains("as a sender"),
+                "{marks:?}"
+            );
+        }
+        Err(reason) => {
+            println!("not bleached: {reason}");
+            assert_eq!(marks, [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_dies_is_named_and_the_others_are_measured() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(network) = Network::new(3) else {
+        return;
+    };
+    let began = Instant::now();
+    let mut ranks = network.start(|_| None);
+    // In the middle of it, or before it has joined: it is named in either case.
+    thread::sleep(Duration::from_millis(700));
+    ranks[1].kill().unwrap();
+    let outputs: Vec<Output> = ranks
+        .into_iter()
+        .map(|it| it.wait_with_output().unwrap())
+        .collect();
+    let words = format!(
+        "{}{}",
+        String::from_utf8_lossy(&outputs[0].stdout),
+        String::from_utf8_lossy(&outputs[0].stderr)
+    );
+    assert!(words.contains("rank 1 "), "{words}");
+    assert!(
+        matches!(outputs[0].status.code(), Some(2 | 3)),
+        "{outputs:?}"
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+fn ranks_of_one_host_are_one_row() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut command = Command::new(RINGWAY);
+    let output = command
+        .args([
+            "run",
+            "-n",
+            "3",
+            "--no-prefix",
+            "--",
+            RINGWAY,
+            "doctor",
+            "--fleet",
+        ])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("nothing that is known of the hosts differs\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("all ranks are on one host: there is no wire"),
+        "{text}"
+    );
+    let rows: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("  0-2  "))
+        .collect();
+    assert_eq!(rows.len(), 1, "{text}");
+    let alone = Command::new(RINGWAY)
+        .args(["doctor", "--fleet"])
+        .env_clear()
+        .output()
+        .unwrap();
+    assert_eq!(alone.status.code(), Some(3));
+    assert!(
+        String::from_utf8_lossy(&alone.stderr).contains("start it on all of them"),
+        "{alone:?}"
+    );
+}

@@ -1,0 +1,405 @@
+//! Ports, cables and ways through the fabric that are slow, lose packets or change them.
+
+use super::{
+    Aspect, Fleet,
+    blame::{Blame, Culprit, Directed, End, blame, directions},
+    finding, median, work,
+};
+use crate::finding::{Confidence, Evidence, Finding, Severity, Step};
+
+pub(super) const SLOW: Aspect = Aspect {
+    id: "fleet.slow_wire",
+    sign: "bytes per second of a port's best way, or of one way, beside those of the others",
+    why: "a collective goes at the pace of its slowest link",
+    source: "Ringway: TCP between pairs of hosts, in rounds in which no host is in two pairs",
+};
+
+pub(super) const LOSS: Aspect = Aspect {
+    id: "fleet.loss",
+    sign: "numbered datagrams that do not arrive",
+    why: "RoCE sends all again from a packet that is lost",
+    source: "IBTA volume 1, 9.7.5: sequence errors; Ringway: numbered datagrams",
+};
+
+pub(super) const ORDER: Aspect = Aspect {
+    id: "fleet.reordering",
+    sign: "datagrams of one flow that arrive after later ones",
+    why: "most NICs take a packet that is early for a loss of those before it",
+    source: "IBTA volume 1, 9.7.5; RFC 4737",
+};
+
+pub(super) const MARK: Aspect = Aspect {
+    id: "fleet.mark",
+    sign: "the DSCP and ECN with which marked datagrams arrive, both ways",
+    why: "data that loses its DSCP goes in a lossy priority from there on; without ECN congestion is not told",
+    source: "RFC 2474, RFC 3168; ip(7): IP_RECVTOS; ipv6(7): IPV6_RECVTCLASS",
+};
+
+pub(super) const MTU: Aspect = Aspect {
+    id: "fleet.path_mtu",
+    sign: "the largest datagram that arrives without being cut, beside the interfaces' MTUs",
+    why: "RoCE packets are never cut: what does not fit is dropped without a word",
+    source: "RFC 8899; ip(7): IP_MTU_DISCOVER; IBTA annex A17",
+};
+
+pub(super) const FLOWS: Aspect = Aspect {
+    id: "fleet.flows",
+    sign: "source ports that get no answer while others do",
+    why: "routers with several equal ways choose one by the source port: one of them is broken, and hits some queue pairs",
+    source: "RFC 2992; IBTA annex A17: the source port carries the flow's entropy",
+};
+
+pub(super) const LATENCY: Aspect = Aspect {
+    id: "fleet.latency",
+    sign: "the quickest round trip of a port's best way, or of one way, beside those of the others",
+    why: "small messages take as long as the slowest round trip",
+    source: "Ringway: the quickest of several datagrams and their answers",
+};
+
+pub(super) const CLOCK: Aspect = Aspect {
+    id: "fleet.clock",
+    sign: "the time of day on both ends of the quickest round trip",
+    why: "logs and traces of hosts whose clocks differ cannot be laid beside each other",
+    source: "RFC 5905, 8: clock offset",
+};
+
+/// What a way may lose against the reference.
+const PACE: f64 = 0.8;
+
+/// Round trips may differ by this factor and this many seconds: hops, and the moment.
+const ROUND_TRIP: (f64, f64) = (2.0, 50e-6);
+
+/// Clocks that differ by less are as good as NTP gets.
+const CLOCKS: f64 = 0.1;
+
+/// A kind of fault.
+struct Kind<'a> {
+    of: &'a Aspect,
+    severity: Severity,
+    /// What is wrong with a way, in words that end `from A to B`.
+    what: &'a dyn Fn(&Directed<'_>) -> String,
+    /// How bad a way is; 0 is well.
+    bad: &'a dyn Fn(&Directed<'_>) -> Option<f64>,
+}
+
+pub(super) fn judge(fleet: &Fleet) -> Vec<Finding> {
+    let ways = directions(fleet);
+    let rate = |way: &Directed<'_>| way.way.bandwidth;
+    let reference = reference(&ways, &|way| way.way.bandwidth.map(|it| -it)).map(|it| -it);
+    let trip = |way: &Directed<'_>| way.path.round_trip.map(|it| it.0);
+    let quickest = self::reference(&ways, &trip);
+    let kinds = [
+        Kind {
+            of: &SLOW,
+            severity: Severity::Warning,
+            what: &|way| {
+                let (got, usual) = (rate(way).unwrap_or(0.0), reference.unwrap_or(0.0));
+                format!("{} where {} are usual", gigabytes(got), gigabytes(usual))
+            },
+            bad: &|way| Some(loss(rate(way)? / reference?)),
+        },
+        Kind {
+            of: &LOSS,
+            severity: Severity::Error,
+            what: &|way| {
+                format!(
+                    "{} of {} datagrams lost",
+                    way.way.sent.saturating_sub(way.way.arrived),
+                    way.way.sent
+                )
+            },
+            bad: &|way| {
+                (way.way.sent > 0).then(|| 1.0 - way.way.arrived as f64 / way.way.sent as f64)
+            },
+        },
+        Kind {
+            of: &ORDER,
+            severity: Severity::Warning,
+            what: &|way| {
+                format!(
+                    "{} of {} datagrams came after later ones",
+                    way.way.reordered, way.way.arrived
+                )
+            },
+            bad: &|way| {
+                (way.way.arrived > 0).then(|| way.way.reordered as f64 / way.way.arrived as f64)
+            },
+        },
+        Kind {
+            of: &MARK,
+            severity: Severity::Error,
+            what: &|way| marks(way.way.marked, way.way.mark),
+            bad: &|way| (way.way.sent > 0).then(|| fault(!kept(way.way.marked, way.way.mark))),
+        },
+        Kind {
+            of: &MTU,
+            severity: Severity::Error,
+            what: &|way| {
+                let words = |mtu: Option<u32>| {
+                    mtu.map_or_else(|| "unknown".to_owned(), |it| it.to_string())
+                };
+                format!(
+                    "packets of {} bytes arrive at most, where the sender's MTU is {} and the receiver's {}",
+                    words(way.way.mtu),
+                    words(way.from.port.mtu),
+                    words(way.to.port.mtu)
+                )
+            },
+            bad: &|way| Some(fault(way.way.mtu? < way.from.port.mtu?)),
+        },
+        Kind {
+            of: &LATENCY,
+            severity: Severity::Warning,
+            what: &|way| {
+                let micro = |seconds: Option<f64>| seconds.unwrap_or(0.0) * 1e6;
+                format!(
+                    "a round trip takes {:.0} us at best where {:.0} are usual",
+                    micro(trip(way)),
+                    micro(quickest)
+                )
+            },
+            bad: &|way| {
+                let (own, usual) = (trip(way)?, quickest?);
+                let long = own > ROUND_TRIP.0 * usual && own > usual + ROUND_TRIP.1;
+                Some(if long { own / usual } else { 0.0 })
+            },
+        },
+    ];
+    let mut findings = Vec::new();
+    for kind in kinds {
+        for blame in blame(&ways, kind.bad) {
+            findings.push(tell(fleet, &ways, &kind, &blame));
+        }
+    }
+    findings.extend(flows(fleet));
+    findings.extend(clocks(fleet));
+    findings
+}
+
+/// What a way lacks of what is usual, if that is more than ways do that are alike.
+fn loss(share: f64) -> f64 {
+    if share < PACE { 1.0 - share } else { 0.0 }
+}
+
+fn fault(is: bool) -> f64 {
+    if is { 1.0 } else { 0.0 }
+}
+
+/// What ports reach at best, in the median; the less the better. The best way of a port tells what it can do, whoever is slow
+/// at the other end.
+fn reference(ways: &[Directed<'_>], of: &dyn Fn(&Directed<'_>) -> Option<f64>) -> Option<f64> {
+    let mut best: Vec<((usize, &str), f64)> = Vec::new();
+    for way in ways {
+        let Some(value) = of(way) else { continue };
+        for key in [way.from.key(), way.to.key()] {
+            match best.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, least)) => *least = least.min(value),
+                None => best.push((key, value)),
+            }
+        }
+    }
+    median(best.into_iter().map(|(_, value)| value))
+}
+
+fn tell(fleet: &Fleet, ways: &[Directed<'_>], kind: &Kind<'_>, blame: &Blame) -> Finding {
+    let name = |end: End<'_>| format!("{} {}", fleet.hosts[end.host].name, end.port.interface);
+    let first = &ways[blame.ways[0]];
+    let (subject, place) = match (blame.port(ways), blame.culprit) {
+        (Some(port), Culprit::Port { sends, receives }) => {
+            let way = match (sends, receives) {
+                (true, true) => "both ways",
+                (true, false) => "as a sender",
+                _ => "as a receiver",
+            };
+            (name(port), format!("with all others, {way}"))
+        }
+        (_, Culprit::Between) => (
+            format!("{} - {}", name(first.from), name(first.to)),
+            "both ends are well with others".to_owned(),
+        ),
+        (_, Culprit::All) => (
+            "all".to_owned(),
+            format!("on all {} ways", blame.ways.len()),
+        ),
+        _ => (
+            format!("{} - {}", name(first.from), name(first.to)),
+            "one of both ends, or what is between".to_owned(),
+        ),
+    };
+    let mut draft = finding(
+        kind.of,
+        kind.severity,
+        &subject,
+        format!("{}: {place}", (kind.what)(first)),
+    );
+    for &way in blame.ways.iter().take(6) {
+        let way = &ways[way];
+        draft = draft.saw(
+            format!("probe {} to {}", name(way.from), name(way.to)),
+            (kind.what)(way),
+        );
+    }
+    let (cause, evidence) = cause(fleet, ways, kind, blame);
+    draft.0.evidence.extend(evidence);
+    draft.0.remedy.push(Step::act(cause));
+    draft.0.confidence = match blame.culprit {
+        Culprit::Either => Confidence::Unverified,
+        _ => Confidence::Likely,
+    };
+    draft.0
+}
+
+/// Which part it is, and what to do about it.
+fn cause(
+    fleet: &Fleet,
+    ways: &[Directed<'_>],
+    kind: &Kind<'_>,
+    blame: &Blame,
+) -> (String, Vec<Evidence>) {
+    let Some(port) = blame.port(ways) else {
+        let words = match blame.culprit {
+            Culprit::Between => {
+                "switch: see the counters, the maps and the queues of the switches between the two"
+            }
+            Culprit::All => {
+                "fabric: see the settings that all switches have in common, and what hosts expect of them"
+            }
+            _ => "measure with a third host: it tells which end it is",
+        };
+        return (words.to_owned(), Vec::new());
+    };
+    let host = &fleet.hosts[port.host].name;
+    let interface = &port.port.interface;
+    let ends = || ways.iter().flat_map(|way| [way.from, way.to]);
+    if kind.of.id == MTU.id {
+        let others: Vec<f64> = ends()
+            .filter(|end| end.host != port.host)
+            .filter_map(|end| end.port.mtu)
+            .map(f64::from)
+            .collect();
+        let usual = median(others);
+        if let (Some(own), Some(usual)) = (port.port.mtu, usual)
+            && f64::from(own) < usual
+        {
+            let evidence = Evidence::new(
+                format!("/sys/class/net/{interface}/mtu on {host}"),
+                own.to_string(),
+            );
+            return (
+                format!("host: ip link set dev {interface} mtu {usual}, as the others have it"),
+                vec![evidence],
+            );
+        }
+        return ("switch: its port to this host takes less than the host sends; set it to the largest that it can".to_owned(), Vec::new());
+    }
+    if kind.of.id == MARK.id {
+        return ("switch: its port to this host, or the host's own rules, rewrite the mark; have it trust the DSCP (ringway fabric config)".to_owned(), Vec::new());
+    }
+    let errors: Vec<Evidence> = ends()
+        .filter(|end| end.key() == port.key())
+        .flat_map(|end| &end.port.errors)
+        .map(|(counter, rise)| {
+            Evidence::new(format!("{counter} on {host}"), format!("rose by {rise}"))
+        })
+        .collect();
+    if !errors.is_empty() {
+        return (
+            format!(
+                "cable or module of {interface}: errors on the wire were counted; reseat or replace them"
+            ),
+            errors,
+        );
+    }
+    let usual = median(ends().filter_map(|end| end.port.speed));
+    if let (Some(own), Some(usual)) = (port.port.speed, usual)
+        && own < usual
+    {
+        let evidence = Evidence::new(
+            format!("/sys/class/net/{interface}/speed on {host}"),
+            format!("{:.0} Gb/s", own / 1e9),
+        );
+        return (
+            format!(
+                "NIC or cable: the link came up at {:.0} Gb/s in place of {:.0}",
+                own / 1e9,
+                usual / 1e9
+            ),
+            vec![evidence],
+        );
+    }
+    // A host explains as much as it is slower itself.
+    let worst = blame.ways.iter().filter_map(|&way| (kind.bad)(&ways[way]));
+    let worst = worst.fold(0.0, f64::max);
+    if let Some(pace) = work::pace(&fleet.hosts, port.host)
+        && loss(pace) > 0.5 * worst
+    {
+        let share = format!("{:.0} % of what is usual", 100.0 * pace);
+        return (
+            "host: its processor or memory is slow, too, and keeps the NIC waiting".to_owned(),
+            vec![Evidence::new(
+                format!("computation or copies on {host}"),
+                share,
+            )],
+        );
+    }
+    ("NIC, cable or the switch's port to it: no counter of the host tells which; swap its cable with that of a host that is well".to_owned(), Vec::new())
+}
+
+/// Whether a mark came as it was sent. A switch that sees congestion changes ECT into CE, as it should.
+fn kept(sent: u8, came: Option<u8>) -> bool {
+    came.is_some_and(|came| came == sent || came == sent | 3 && sent & 3 != 0)
+}
+
+fn marks(sent: u8, came: Option<u8>) -> String {
+    let words = |tos: u8| format!("DSCP {} ECN {}", tos >> 2, tos & 3);
+    let came = came.map_or_else(|| "not at all".to_owned(), words);
+    format!("packets of {} arrive as {came}", words(sent))
+}
+
+fn gigabytes(rate: f64) -> String {
+    format!("{:.3} GB/s", rate / 1e9)
+}
+
+fn flows(fleet: &Fleet) -> Vec<Finding> {
+    let paths = fleet
+        .pairs
+        .iter()
+        .flat_map(|pair| pair.paths.iter().map(move |path| (pair, path)));
+    let silent = paths.filter_map(|(pair, path)| {
+        let dead: Vec<String> = path.flows.iter().filter(|it| it.answered == 0).map(|it| it.port.to_string()).collect();
+        if dead.is_empty() || dead.len() == path.flows.len() {
+            return None;
+        }
+        let (a, b) = (&fleet.hosts[pair.a].name, &fleet.hosts[pair.b].name);
+        let text = format!("{} of {} source ports get no answer, the others do", dead.len(), path.flows.len());
+        Some(
+            finding(&FLOWS, Severity::Error, &format!("{a} {} - {b} {}", path.at_a.interface, path.at_b.interface), text)
+                .saw(format!("probe {a} to {b}"), format!("source ports {}", dead.join(", ")))
+                .act("switch: see the members of bonds and the equal routes between the two for one that drops what it is given")
+                .likely()
+                .0,
+        )
+    });
+    silent.collect()
+}
+
+fn clocks(fleet: &Fleet) -> Vec<Finding> {
+    let pairs = fleet.pairs.iter().filter_map(|pair| {
+        let offset = pair.paths.iter().find_map(|path| path.clock)?;
+        Some((pair, offset)).filter(|_| offset.abs() > CLOCKS)
+    });
+    pairs
+        .map(|(pair, offset)| {
+            let (a, b) = (&fleet.hosts[pair.a].name, &fleet.hosts[pair.b].name);
+            finding(
+                &CLOCK,
+                Severity::Note,
+                &format!("{a} - {b}"),
+                format!("the clock of {b} is {offset:+.3} s from that of {a}"),
+            )
+            .saw(format!("probe {a} to {b}"), format!("{offset:+.3} s"))
+            .act("see chronyc tracking, or timedatectl, on both")
+            .0
+        })
+        .collect()
+}
