@@ -16,6 +16,7 @@
 mod aggregation;
 mod codec;
 mod compressor;
+mod controller;
 mod error;
 mod kind;
 mod low_rank;
@@ -31,6 +32,7 @@ mod wire;
 pub use aggregation::{Aggregation, Outcome};
 pub use codec::{Codec, Fidelity};
 pub use compressor::{Compressor, DecodeError, Encoded, Load};
+pub use controller::{Controller, Decision, Measured, Meter, WINDOW};
 pub use error::{Error, Fault};
 pub use kind::{Feedback, Kind, Options, UnknownKind};
 pub use low_rank::LowRank;

@@ -5,13 +5,14 @@ use std::{
     fmt,
     marker::PhantomData,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    time::Instant,
 };
 
-use ringway_codec::Codec;
+use ringway_codec::{Codec, Controller, Decision, Options, Tensors};
 use ringway_plan::ReduceOp;
 use ringway_sys::Memory;
 
-use super::{Traffic, compressed};
+use super::{Traffic, adaptive::Adaptive, compressed};
 use crate::{Buffer, Communicator, Error, buffer::floats, engine::lock};
 
 /// Where compressed sums run, while the thread that starts them computes.
@@ -28,6 +29,7 @@ pub struct Lanes {
 #[derive(Clone)]
 pub struct Bucket {
     codec: Arc<Mutex<Codec>>,
+    adaptive: Option<Arc<Adaptive>>,
     sender: mpsc::Sender<Job>,
 }
 
@@ -63,11 +65,23 @@ impl Communicator {
 impl Lanes {
     /// A bucket with a codec. Buckets take the lanes in turns: all ranks must make them in the same order.
     pub fn bucket(&self, codec: Codec) -> Bucket {
+        self.bucket_of(codec, None)
+    }
+
+    /// A bucket that chooses its codec by what it does to steps: see [`Controller`]. All ranks change at the same step, after
+    /// each hundred; rank 0 logs why.
+    pub fn adaptive_bucket(&self, options: Options, tensors: Tensors) -> Bucket {
+        let kind = Controller::default().kind();
+        self.bucket_of(Codec::new(kind, options, tensors), Some(Arc::default()))
+    }
+
+    fn bucket_of(&self, codec: Codec, adaptive: Option<Arc<Adaptive>>) -> Bucket {
         let mut buckets = lock(&self.buckets);
         let sender = self.senders[*buckets % self.senders.len()].clone();
         *buckets += 1;
         Bucket {
             codec: Arc::new(Mutex::new(codec)),
+            adaptive,
             sender,
         }
     }
@@ -77,6 +91,11 @@ impl Bucket {
     /// The codec: its state, say. Waits for sums of the bucket that are under way.
     pub fn codec(&self) -> MutexGuard<'_, Codec> {
         lock(&self.codec)
+    }
+
+    /// What an adaptive bucket has decided last; none in its first window.
+    pub fn decision(&self) -> Option<Decision> {
+        self.adaptive.as_ref()?.decision()
     }
 
     /// Starts adding up a buffer that the operation owns; [`CompressedPending::wait`] gives it back. Of operations there are sum
@@ -116,9 +135,11 @@ impl Bucket {
     ) -> CompressedWork {
         let work = CompressedWork {
             end: Arc::default(),
+            adaptive: self.adaptive.clone(),
         };
         let job = Job {
             codec: self.codec.clone(),
+            adaptive: self.adaptive.clone(),
             memory,
             op,
             buffer,
@@ -139,6 +160,7 @@ impl fmt::Debug for Bucket {
 /// A sum to be carried out. However it goes, it ends.
 struct Job {
     codec: Arc<Mutex<Codec>>,
+    adaptive: Option<Arc<Adaptive>>,
     memory: Memory,
     op: ReduceOp,
     /// What the memory is of, if the operation owns it.
@@ -148,9 +170,21 @@ struct Job {
 
 impl Job {
     fn run(mut self, communicator: &Communicator) {
-        let gradients = floats(&mut self.memory);
-        let result = compressed(communicator, gradients, self.op, 0, &mut lock(&self.codec));
+        let result = self.sum(communicator);
         self.end(result);
+    }
+
+    fn sum(&mut self, communicator: &Communicator) -> Result<Traffic, Error> {
+        let mut codec = lock(&self.codec);
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.before(communicator, &mut codec)?;
+        }
+        let gradients = floats(&mut self.memory);
+        let traffic = compressed(communicator, gradients, self.op, 0, &mut codec)?;
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.after(&traffic);
+        }
+        Ok(traffic)
     }
 
     /// The first end stands.
@@ -190,6 +224,7 @@ struct Ended {
 #[derive(Clone)]
 pub struct CompressedWork {
     end: Arc<End>,
+    adaptive: Option<Arc<Adaptive>>,
 }
 
 impl CompressedWork {
@@ -204,8 +239,12 @@ impl CompressedWork {
     /// Those of [`Communicator::all_reduce_compressed`].
     pub fn wait(&self) -> Result<Traffic, Error> {
         let mut ended = lock(&self.end.ended);
+        let began = ended.result.is_none().then(Instant::now);
         loop {
             if let Some(result) = &ended.result {
+                if let (Some(adaptive), Some(began)) = (&self.adaptive, began) {
+                    adaptive.waited(began.elapsed());
+                }
                 return result.clone();
             }
             ended = self

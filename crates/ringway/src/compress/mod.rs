@@ -1,5 +1,6 @@
 //! Sums of gradients with fewer bytes on the wire: codecs over a communicator.
 
+mod adaptive;
 mod lanes;
 mod wire;
 

@@ -115,6 +115,30 @@ fn lanes_overlap_and_give_what_blocking_calls_give(over: Over) {
     });
 }
 
+/// All ranks decide the same at the same step, by what the worst of them has measured, and sums stay sums.
+fn all_ranks_change_codecs_at_the_same_step(over: Over) {
+    let (ranks, len) = (3, 600);
+    let all = world_over(over, ranks, &[], |comm| {
+        let lanes = comm.lanes(1).unwrap();
+        let bucket = lanes.adaptive_bucket(Options::default(), Tensors::vector("bucket", len));
+        let mut names = Vec::new();
+        let mut results = Vec::new();
+        for step in 0..305 {
+            let pending = bucket.start(gradients(comm.rank(), step, len), ReduceOp::Average);
+            let (x, result) = pending.wait();
+            result.unwrap();
+            results.push(bits(&x));
+            names.push(bucket.codec().name().to_owned());
+        }
+        let decision = bucket.decision().unwrap();
+        assert_eq!(decision.kind.to_string(), bucket.codec().name());
+        assert!(decision.measured.step >= decision.measured.wire && decision.measured.wire > 0.0);
+        (names, results, decision)
+    });
+    assert!(all.iter().all(|one| *one == all[0]));
+    assert!(all[0].0[..100].iter().all(|name| name == "bf16"));
+}
+
 fn a_nan_is_named_and_all_go_on(over: Over) {
     let (ranks, len) = (3, 100);
     let errors = world_over(over, ranks, &[], |comm| {
@@ -187,6 +211,7 @@ fn what_codecs_do_not_have_is_refused(over: Over) {
 
 over_both!(
     a_nan_is_named_and_all_go_on,
+    all_ranks_change_codecs_at_the_same_step,
     all_ranks_get_the_same_bits_and_about_the_sum,
     lanes_overlap_and_give_what_blocking_calls_give,
     other_codecs_on_other_ranks_are_an_error_of_both,

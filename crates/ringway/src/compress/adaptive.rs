@@ -1,0 +1,94 @@
+//! A bucket whose codec is chosen by what it does to steps.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use ringway_codec::{Codec, Controller, Decision, Kind, Measured, Meter, WINDOW};
+use ringway_plan::ReduceOp;
+
+use super::Traffic;
+use crate::{Communicator, Error, engine::lock};
+
+/// The controller of a bucket, and what it goes by.
+#[derive(Debug, Default)]
+pub(super) struct Adaptive {
+    meter: Mutex<Meter>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    controller: Controller,
+    steps: u64,
+    last: Option<Instant>,
+    decision: Option<Decision>,
+}
+
+impl Adaptive {
+    /// Somebody waited for a sum of the bucket.
+    pub(super) fn waited(&self, time: Duration) {
+        lock(&self.meter).waited(time);
+    }
+
+    /// The last decision.
+    pub(super) fn decision(&self) -> Option<Decision> {
+        lock(&self.state).decision
+    }
+
+    /// Before a step. After each window ranks tell each other what they have measured, of which the worst counts, and decide the
+    /// same at the same step.
+    pub(super) fn before(
+        &self,
+        communicator: &Communicator,
+        codec: &mut Codec,
+    ) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        if state.steps == WINDOW - 1 {
+            codec.measure_next();
+        }
+        if state.steps < WINDOW {
+            return Ok(());
+        }
+        state.steps = 0;
+        let [step, exposed, wire, coding] = std::mem::take(&mut *lock(&self.meter)).means();
+        let encodes = state.controller.kind() != Kind::None;
+        let (cosine, residual) = codec
+            .fidelity()
+            .filter(|_| encodes)
+            .map_or((1.0, 0.0), |fidelity| (fidelity.cosine, fidelity.residual));
+        let mut worst = [step, exposed, wire, coding, -cosine, residual];
+        communicator.all_reduce(&mut worst, ReduceOp::Max)?;
+        let [step, exposed, wire, coding, cosine, residual] = worst;
+        let before = state.controller.kind();
+        let decision = state.controller.decide(Measured {
+            step,
+            exposed,
+            wire,
+            coding,
+            cosine: -cosine,
+            residual,
+        });
+        if communicator.rank() == 0 {
+            let tensors = codec.tensors();
+            let first = tensors.iter().next().map_or("", |tensor| &tensor.name);
+            tracing::info!(first, elements = tensors.len(), "compression: {decision}");
+        }
+        if decision.kind != before {
+            codec.change(decision.kind);
+        }
+        state.decision = Some(decision);
+        Ok(())
+    }
+
+    /// After a step that has given a sum.
+    pub(super) fn after(&self, traffic: &Traffic) {
+        let mut state = lock(&self.state);
+        let now = Instant::now();
+        let since = state.last.map_or(Duration::ZERO, |last| now - last);
+        state.last = Some(now);
+        state.steps += 1;
+        lock(&self.meter).step(since, traffic.wire, traffic.coding);
+    }
+}
