@@ -61,7 +61,8 @@ impl Communicator {
         &self.group.members
     }
 
-    /// The name of the transport that messages take: `shm`, `tcp`, `shm+tcp`.
+    /// The name of the transport that messages take: `shm`, `tcp`, `shm+tcp`; with `tcp,rdma` it differs by
+    /// peer which of the two, see the log.
     pub fn transport(&self) -> String {
         self.engine().transport_name()
     }

@@ -1,6 +1,6 @@
 //! From nothing to the world's communicator.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use ringway_link::{
     Router, Transport,
@@ -184,7 +184,12 @@ fn transport(
         })?;
         // The higher rank of a pair connects: it must not wait until it has something to say itself.
         tcp.connect_all();
-        parts.push((over(tcp, world, settings, memory_limit)?, far));
+        let over: Box<dyn Transport> = if far.is_empty() {
+            Box::new(tcp)
+        } else {
+            over(tcp, world, settings, memory_limit)?
+        };
+        parts.push((over, far));
     }
     match <[_; 1]>::try_from(parts) {
         Ok([(only, _)]) => Ok(only),
@@ -192,7 +197,10 @@ fn transport(
     }
 }
 
-/// What goes to other hosts: RDMA on top of TCP if it is asked for, otherwise TCP.
+/// How long queue pairs may take to prove that they reach each other if messages may go over TCP as well.
+const PROOF_BESIDE_TCP: Duration = Duration::from_secs(2);
+
+/// What goes to other hosts: RDMA on top of TCP if it may be used, otherwise TCP.
 fn over(
     tcp: TcpTransport,
     world: &World,
@@ -217,11 +225,21 @@ fn over(
         tracing::warn!(reason, "no RDMA here: all messages go over TCP");
     }
     let registered_limit = usize::try_from(settings.values().registered_limit);
+    // Either may be used: then the faster one.
+    let measures = settings.values().transports.allow(TransportKind::Tcp);
+    let defaults = RdmaSettings::default();
     let options = RdmaSettings {
+        measures,
+        // TCP would do as well: messages shall not wait long for what a firewall swallows.
+        proof_timeout: if measures {
+            PROOF_BESIDE_TCP
+        } else {
+            defaults.proof_timeout
+        },
         data_channels: settings.values().queue_pairs,
         memory_limit,
         registered_limit: registered_limit.unwrap_or(usize::MAX),
-        ..RdmaSettings::default()
+        ..defaults
     };
     let transport = RdmaTransport::new(tcp, device, options);
     let transport = transport.map_err(|error| {

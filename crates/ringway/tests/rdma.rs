@@ -97,6 +97,18 @@ fn any_number_of_queue_pairs_gives_the_same() {
     }
 }
 
+/// Each pair of ranks measures while the first operation waits, and comes to its own choice.
+#[test]
+fn the_faster_of_rdma_and_tcp_gives_the_bits_that_tcp_gives() {
+    let lengths = [1, 3_000, 700_000];
+    let make = |i: usize| (i as f32).sin();
+    for ranks in [2, 4] {
+        let tcp = world(ranks, "tcp", |comm| calls(&comm, &lengths, make));
+        let either = world(ranks, "tcp,rdma", |comm| calls(&comm, &lengths, make));
+        assert!(either.iter().all(|results| *results == tcp[0]), "{ranks}");
+    }
+}
+
 #[test]
 fn more_than_the_limit_is_refused_or_copied() {
     let limit = [("registered_limit", "1MiB")];

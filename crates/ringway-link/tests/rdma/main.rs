@@ -12,6 +12,7 @@ mod end;
 mod failing_back;
 mod hostile;
 mod lossy;
+mod measuring;
 mod operations;
 mod pair;
 mod ports;

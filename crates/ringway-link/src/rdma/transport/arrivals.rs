@@ -6,7 +6,7 @@ use ringway_sys::Memory;
 use super::{
     RdmaTransport,
     frame::{Frame, HEADER, Tag},
-    link::{GREETING, Link},
+    link::{GREETING, Link, PING, STREAM},
     peer::{Held, Inbound, Outbound, Place, Route},
     pool::Lease,
 };
@@ -32,6 +32,17 @@ impl RdmaTransport {
             Err(failure) => return self.failed(peer, failure.to_string()),
         };
         let state = &mut self.peers[peer];
+        if let Done::ReceiveWrite {
+            immediate: code @ STREAM..=PING,
+            ..
+        } = done
+        {
+            if let (Ok(device), Some(link)) = (&mut self.device, &mut state.link) {
+                let done = link.greeted(&mut **device, channel, completion.id);
+                self.checked(peer, done);
+            }
+            return self.probe_came(peer, code);
+        }
         // The peer has heard this side, and said so: its verdict is on its way, and says which operations stay on TCP.
         if matches!(state.route, Route::Judging)
             && matches!(done, Done::Receive { .. } | Done::ReceiveWrite { .. })
@@ -49,6 +60,8 @@ impl RdmaTransport {
                         op.outbound.remove(&Slot::new(peer, &key));
                     }
                     self.events.push(Event::Sent { peer, key });
+                } else if matches!(self.peers[peer].route, Route::Measuring { .. }) {
+                    self.probe_arrived(peer);
                 }
             }
             (
@@ -74,7 +87,11 @@ impl RdmaTransport {
     /// A queue pair to a peer has failed. Before the decision that decides for TCP; afterwards the two go over to it.
     pub(super) fn failed(&mut self, peer: Rank, detail: String) {
         match self.peers[peer].route {
-            Route::Asking | Route::Connecting | Route::Proving { .. } | Route::Judging => {
+            Route::Asking
+            | Route::Connecting
+            | Route::Proving { .. }
+            | Route::Measuring { .. }
+            | Route::Judging => {
                 self.peers[peer].fault.get_or_insert(detail);
             }
             // Not yet: what the device has told besides was before.

@@ -9,6 +9,9 @@
 //! | connecting | one of the two notes is a no | TCP |
 //! | connecting | both are a yes: a greeting goes out on each queue pair | proving |
 //! | proving | the peer was heard on all: a verdict says so | judging, RDMA |
+//! | proving | the peer was heard, its verdict is yes, and this side measures: probes go out (`measure.rs`) | measuring |
+//! | measuring | RDMA is fast enough: a verdict says so | RDMA |
+//! | measuring | TCP is faster, a queue pair fails, here or by the peer's note, or the time is up: the verdict is no | TCP |
 //! | proving | a queue pair fails, or the time is up: the verdict is no | TCP |
 //! | proving, judging | the peer's verdict is no | TCP |
 //! | judging | the peer's verdict is yes; frames that come before it wait | RDMA |
@@ -46,11 +49,12 @@ impl RdmaTransport {
     }
 
     pub(super) fn make_offer(&mut self, peer: Rank) {
+        let measures = self.settings.measures && !self.peers[peer].is_measured;
         let link = match &mut self.device {
             Ok(device) => Link::new(&mut **device, &mut self.pool, &self.settings)
                 .map_err(|fault| fault.to_string())
                 .and_then(|link| match link.terms(&**device) {
-                    Ok(terms) => Ok((link, terms)),
+                    Ok(terms) => Ok((link, Terms { measures, ..terms })),
                     Err(error) => Err(error.to_string()),
                 }),
             Err(reason) => Err(reason.clone()),
@@ -65,6 +69,7 @@ impl RdmaTransport {
                     self.pairs[at] = Some((peer, channel));
                 }
                 self.peers[peer].link = Some(link);
+                self.links += 1;
                 Ok(Some(terms))
             }
             Err(reason) => {
@@ -119,6 +124,9 @@ impl RdmaTransport {
                 (Some(Stage::Offer), Route::Idle) if is_this => self.ask(peer),
                 (Some(Stage::Offer), Route::Tcp) if is_next => self.begin_round(now, peer),
                 (Some(Stage::Broken), Route::Rdma) if is_this => self.listen_for_end(peer),
+                (Some(Stage::Fault), Route::Measuring { .. }) if is_this => {
+                    self.listen(peer, Stage::Fault);
+                }
                 _ => {}
             }
         }
@@ -164,6 +172,7 @@ impl RdmaTransport {
             },
             (Stage::Verdict, Route::Proving { .. } | Route::Judging) => {
                 if note.is_err() {
+                    self.peers[peer].prefers_tcp = exchange::is_choice(bytes);
                     return self.settle_for_tcp(now, peer, fault);
                 }
                 match exchange::decode_operations(bytes) {
@@ -175,6 +184,7 @@ impl RdmaTransport {
                     self.settle_for_rdma(now, peer);
                 }
             }
+            (Stage::Fault, Route::Measuring { .. }) => self.peers[peer].fault = fault,
             (Stage::Broken, Route::Rdma) => {
                 self.break_off(peer, fault.unwrap_or_default());
                 self.go_over(now, peer, &exchange::decode_arrived(bytes));
@@ -187,7 +197,7 @@ impl RdmaTransport {
         }
     }
 
-    /// Says no at the next stage to a peer that goes on, as this side said yes before its own fault.
+    /// Says no at a later stage to a peer that goes on, as this side said yes before its own fault.
     fn refuse_late(&mut self, peer: Rank, stage: Stage, peer_goes_on: bool) {
         let state = &self.peers[peer];
         if let Some(fault) = state.fault.clone()
@@ -206,6 +216,7 @@ impl RdmaTransport {
             fault = Some(error.to_string());
         }
         self.peers[peer].fault.clone_from(&fault);
+        self.peers[peer].measures = terms.measures && peer < self.own;
         self.peers[peer].route = Route::Connecting;
         self.listen(peer, Stage::Connected);
         self.tell(peer, Stage::Connected, &fault.map_or(Ok(None), Err));
@@ -227,20 +238,27 @@ impl RdmaTransport {
         for peer in 0..self.peers.len() {
             let state = &self.peers[peer];
             let until = match state.route {
-                Route::Proving { until } => until,
+                Route::Proving { until } | Route::Measuring { until } => until,
                 Route::Asking if self.is_deaf(peer) => {
                     let fault = "it does not use RDMA: the setting transports must be the same on all ranks";
                     self.settle_for_tcp(now, peer, Some(fault.to_owned()));
                     continue;
                 }
+                Route::Judging => {
+                    self.refuse_late(peer, Stage::Fault, state.measures);
+                    continue;
+                }
                 _ => continue,
             };
-            let proven = state.link.as_ref().is_some_and(Link::is_proven);
+            let proven = matches!(state.route, Route::Proving { .. })
+                && state.link.as_ref().is_some_and(Link::is_proven);
             if let Some(fault) = state.fault.clone() {
                 self.tell(peer, Stage::Verdict, &Err(fault.clone()));
                 self.settle_for_tcp(now, peer, Some(fault));
-            } else if proven {
+            } else if proven && !self.wants_to_measure(peer) {
                 self.say_yes(now, peer);
+            } else if proven && self.peers[peer].accepted {
+                self.begin_measurement(now, peer);
             } else if now >= until {
                 let fault = format!(
                     "its queue pairs do not answer within {:.1?}; check that no firewall keeps UDP from passing, port 4791 for NICs",
@@ -253,7 +271,7 @@ impl RdmaTransport {
     }
 
     /// Says that the peer was heard, and which operations stay on TCP.
-    fn say_yes(&mut self, now: Instant, peer: Rank) {
+    pub(super) fn say_yes(&mut self, now: Instant, peer: Rank) {
         // In the first round their messages have waited, and none is on TCP.
         let begun: Vec<(u64, u32)> = match self.peers[peer].round {
             0 => Vec::new(),
@@ -274,6 +292,9 @@ impl RdmaTransport {
         self.peers[peer].route = Route::Judging;
         self.tell_bytes(peer, Stage::Verdict, &exchange::encode_verdict(&begun));
         self.leave_on_tcp(peer, begun);
+        if self.peers[peer].measures {
+            self.expect_probes(peer);
+        }
         if self.peers[peer].accepted {
             self.settle_for_rdma(now, peer);
         }
@@ -352,7 +373,7 @@ impl RdmaTransport {
     }
 
     /// RDMA does not lead there: what has waited goes over TCP.
-    fn settle_for_tcp(&mut self, now: Instant, peer: Rank, fault: Option<String>) {
+    pub(super) fn settle_for_tcp(&mut self, now: Instant, peer: Rank, fault: Option<String>) {
         if self.is_lost(peer) {
             return;
         }
@@ -361,7 +382,24 @@ impl RdmaTransport {
         let was = std::mem::replace(&mut state.route, Route::Tcp);
         self.open -= 1;
         let reason = fault.unwrap_or_default();
-        if is_first {
+        // In software nobody misses it who hasn't asked for it alone.
+        let is_missed = match &self.device {
+            Ok(device) => device.limits().answers_alone || !self.settings.measures,
+            Err(_) => true,
+        };
+        if state.prefers_tcp {
+            tracing::info!(
+                rank = peer,
+                reason,
+                "messages go over TCP, which is measured to be faster than RDMA"
+            );
+        } else if is_first && !is_missed {
+            tracing::info!(
+                rank = peer,
+                reason,
+                "messages go over TCP, as RDMA does not reach this rank"
+            );
+        } else if is_first {
             tracing::warn!(
                 rank = peer,
                 reason,
@@ -371,7 +409,8 @@ impl RdmaTransport {
             tracing::info!(rank = peer, reason, "RDMA was tried again in vain");
         }
         // A rank without a device gets none, and what doesn't go together never will.
-        if !is_first || matches!(was, Route::Proving { .. } | Route::Judging) {
+        let has_offered = !is_first || !matches!(was, Route::Asking | Route::Connecting);
+        if has_offered && !self.peers[peer].prefers_tcp {
             self.schedule(now, peer);
         }
         self.close_link(peer);

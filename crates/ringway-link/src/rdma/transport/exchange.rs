@@ -11,12 +11,13 @@
 //! | 8..10 | short messages that may wait |
 //! | 10..12 | frames that may wait |
 //! | 12..14 | long messages that may arrive unseen, for each data channel |
-//! | 14..16 | zeros |
+//! | 14 | 1: the sender measures, if it is the lower rank |
+//! | 15 | zero |
 //! | 16..20 | key of the memory that greetings are written to |
 //! | 20..28 | its address |
 //! | 28.. | addresses of the queue pairs; or the reason, UTF-8 |
 //!
-//! A verdict that is a yes has in bytes 2..4 how many of its sender's operations stay on TCP, and from byte 28 on each of them: its
+//! In a verdict that is a no, byte 1 is 2 if RDMA works and TCP was measured to be faster. One that is a yes has in bytes 2..4 how many of its sender's operations stay on TCP, and from byte 28 on each of them: its
 //! group in 8 bytes, its number in 4. A fourth note tells later that RDMA has failed: it is a no, with its reason, and in bytes 4.. it has the number of
 //! requests that had ended on each queue pair of its sender's, modulo 2^16.
 
@@ -48,6 +49,9 @@ const REASON: usize = u8::MAX as usize;
 
 const VERSION: u8 = 4;
 
+/// Neither yes nor "it does not work".
+const CHOICE: u8 = 2;
+
 /// Which note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -59,11 +63,13 @@ pub(super) enum Stage {
     Verdict = 2,
     /// They were used, and one has failed.
     Broken = 3,
+    /// One has failed since this side's verdict, while the peer measures.
+    Fault = 4,
 }
 
 impl Stage {
     /// How many there are.
-    pub(super) const COUNT: usize = 4;
+    pub(super) const COUNT: usize = 5;
 }
 
 impl Stage {
@@ -84,6 +90,7 @@ impl Stage {
             1 => Some(Self::Connected),
             2 => Some(Self::Verdict),
             3 => Some(Self::Broken),
+            4 => Some(Self::Fault),
             _ => None,
         }
     }
@@ -102,6 +109,8 @@ pub(super) struct Terms {
     pub(super) data: u16,
     /// Where greetings are written to, each of one full packet.
     pub(super) greetings: Remote,
+    /// The lower of two ranks measures RDMA and TCP before it gives its verdict.
+    pub(super) measures: bool,
     /// The queue pairs: the one for frames, then those for data.
     pub(super) addresses: Vec<Address>,
 }
@@ -124,6 +133,7 @@ pub(super) fn encode(note: &Note) -> [u8; NOTE] {
             bytes[8..10].copy_from_slice(&terms.eager.to_le_bytes());
             bytes[10..12].copy_from_slice(&terms.frames.to_le_bytes());
             bytes[12..14].copy_from_slice(&terms.data.to_le_bytes());
+            bytes[14] = u8::from(terms.measures);
             bytes[16..20].copy_from_slice(&terms.greetings.key.0.to_le_bytes());
             bytes[20..28].copy_from_slice(&terms.greetings.address.to_le_bytes());
             for (into, address) in bytes[HEAD..].chunks_exact_mut(Address::LEN).zip(addresses) {
@@ -169,6 +179,18 @@ pub(super) fn decode_operations(bytes: &[u8; NOTE]) -> Result<Vec<(u64, u32)>, S
     operations.collect::<Result<_, _>>().map_err(short)
 }
 
+/// The verdict that TCP is faster.
+pub(super) fn encode_choice(figures: &str) -> [u8; NOTE] {
+    let mut bytes = encode(&Err(figures.to_owned()));
+    bytes[1] = CHOICE;
+    bytes
+}
+
+/// Whether a verdict that is a no says so.
+pub(super) const fn is_choice(bytes: &[u8; NOTE]) -> bool {
+    bytes[1] == CHOICE
+}
+
 /// The note that RDMA has failed.
 pub(super) fn encode_broken(reason: &str, arrived: &[u16; MAX_CHANNELS]) -> [u8; NOTE] {
     let mut bytes = encode(&Err(reason.to_owned()));
@@ -212,7 +234,8 @@ pub(super) fn decode(bytes: &[u8; NOTE], stage: Stage) -> Result<Note, String> {
     }
     let eager_limit = reader.u32().map_err(short)?;
     let [eager, frames, data] = [(); 3].map(|()| reader.u16());
-    reader.u16().map_err(short)?;
+    let measures = reader.u8().map_err(short)? == 1;
+    reader.u8().map_err(short)?;
     let greetings = Remote {
         key: Key(reader.u32().map_err(short)?),
         address: reader.u64().map_err(short)?,
@@ -232,6 +255,7 @@ pub(super) fn decode(bytes: &[u8; NOTE], stage: Stage) -> Result<Note, String> {
         frames: frames.map_err(short)?,
         data: data.map_err(short)?,
         greetings,
+        measures,
         addresses,
     })))
 }
@@ -260,6 +284,7 @@ mod tests {
                 key: Key(9),
                 address: 1 << 40,
             },
+            measures: true,
             addresses: vec![address(7), address(8)],
         }
     }
@@ -298,6 +323,13 @@ mod tests {
             bytes[2..4].copy_from_slice(&(MOST_OPERATIONS as u16 + 1).to_le_bytes());
             assert!(decode_operations(&bytes).is_err());
         }
+    }
+
+    #[test]
+    fn a_choice_is_a_no_with_figures() {
+        let bytes = encode_choice("TCP 8 µs");
+        assert_eq!(decode(&bytes, Stage::Verdict), Ok(Err("TCP 8 µs".into())));
+        assert!(is_choice(&bytes) && !is_choice(&encode(&Err("no".into()))));
     }
 
     #[test]

@@ -50,6 +50,15 @@ const RESERVE: u16 = 1;
 /// The immediate data of greetings, which is no offer's number.
 pub(super) const GREETING: u32 = u32::MAX;
 
+/// The same of what is sent to measure how fast it goes: a packet that is to be answered, the answer, and a message of a
+/// stream.
+pub(super) const PING: u32 = u32::MAX - 1;
+pub(super) const PONG: u32 = u32::MAX - 2;
+pub(super) const STREAM: u32 = u32::MAX - 3;
+
+/// The bytes of a message of a stream, and the room for greetings.
+pub(super) const PROBE_ROOM: usize = 64 << 10;
+
 /// The number of requests that are no flight.
 const NO_FLIGHT: u64 = u64::MAX;
 
@@ -108,7 +117,7 @@ pub(super) struct Offered {
 #[derive(Debug)]
 pub(super) struct Link {
     channels: Vec<Channel>,
-    /// Receive slots, then send slots, then a packet's room for greetings.
+    /// Receive slots, then send slots, then room for greetings.
     slots: Option<Buffer>,
     slot_bytes: usize,
     /// Where the greetings' room begins in the slots' buffer.
@@ -169,8 +178,7 @@ impl Link {
         let slot_bytes = HEADER + settings.eager_limit;
         let receives = settings.eager_messages + FRAMES;
         let greetings_at = usize::from(receives + SEND_SLOTS) * slot_bytes;
-        let packet = device.limits().mtu.bytes() as usize;
-        let slots = pool.take(device, greetings_at + packet)?;
+        let slots = pool.take(device, greetings_at + PROBE_ROOM)?;
         let peer_greetings = slots.region.remote(greetings_at as u64);
         let inline = INLINE.min(device.limits().inline as usize);
         let mut link = Self {
@@ -258,6 +266,7 @@ impl Link {
             frames: FRAMES,
             data: DATA,
             greetings,
+            measures: false,
             addresses: addresses.collect::<Result<_, _>>()?,
         })
     }
@@ -289,22 +298,45 @@ impl Link {
     /// Sends one packet of the largest size on each channel, a WRITE with immediate data, which proves to the peer that it is
     /// reached: by small packets alone, a path of a smaller MTU would pass too.
     pub(super) fn greet(&mut self, device: &mut dyn Device) -> Result<(), DeviceError> {
+        (0..self.channels.len()).try_for_each(|channel| {
+            let packet = self.channels[channel].mtu.bytes();
+            self.write_greeting(device, channel, packet, GREETING)
+        })
+    }
+
+    /// Sends what measures how fast it goes: a packet on the first channel, a message of a stream on the one of the others with the
+    /// least under way.
+    pub(super) fn probe(&mut self, device: &mut dyn Device, code: u32) -> Result<(), DeviceError> {
+        if code != STREAM {
+            let packet = self.channels[0].mtu.bytes();
+            return self.write_greeting(device, 0, packet, code);
+        }
+        let of = |channel: &usize| self.channels[*channel].under_way.len();
+        match (1..self.channels.len()).min_by_key(of) {
+            Some(channel) => self.write_greeting(device, channel, PROBE_ROOM as u32, code),
+            None => Ok(()),
+        }
+    }
+
+    fn write_greeting(
+        &mut self,
+        device: &mut dyn Device,
+        channel: usize,
+        bytes: u32,
+        code: u32,
+    ) -> Result<(), DeviceError> {
         let Some(slots) = &self.slots else {
             return Ok(());
         };
-        for channel in &mut self.channels {
-            let start = self.greetings_at as u64;
-            let packet = slots
-                .region
-                .local(start..start + u64::from(channel.mtu.bytes()));
-            let work = Work::Write {
-                source: Source::Memory(packet),
-                remote: self.peer_greetings,
-                immediate: Some(GREETING),
-            };
-            device.post_send(channel.pair, &request(NO_FLIGHT, work))?;
-            channel.under_way.push_back(NO_FLIGHT);
-        }
+        let channel = &mut self.channels[channel];
+        let start = self.greetings_at as u64;
+        let work = Work::Write {
+            source: Source::Memory(slots.region.local(start..start + u64::from(bytes))),
+            remote: self.peer_greetings,
+            immediate: Some(code),
+        };
+        device.post_send(channel.pair, &request(NO_FLIGHT, work))?;
+        channel.under_way.push_back(NO_FLIGHT);
         Ok(())
     }
 
@@ -725,6 +757,11 @@ impl Link {
         };
         let into = slots.region.local(start..start + len);
         device.post_receive(self.channels[channel].pair, ReceiveRequest { id, into })
+    }
+
+    /// Whether it has queue pairs.
+    pub(super) const fn is_open(&self) -> bool {
+        !self.closed
     }
 
     /// Ends the queue pairs, if they haven't ended with the device: from then on neither side reaches the other's memory. What

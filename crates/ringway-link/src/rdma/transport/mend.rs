@@ -133,6 +133,7 @@ impl RdmaTransport {
                 // The number may be another peer's by now, if the link was closed before.
                 owner.take_if(|&mut (owner, _)| owner == peer);
             }
+            self.links -= usize::from(link.is_open());
             let device = self.device.as_mut().ok();
             link.close(device.map(|device| &mut **device as _), &mut self.pool);
         }

@@ -193,7 +193,9 @@ impl RdmaTransport {
         match state.route {
             Route::Tcp => true,
             // RDMA is tried again.
-            Route::Asking | Route::Connecting | Route::Proving { .. } => state.round > 0,
+            Route::Asking | Route::Connecting | Route::Proving { .. } | Route::Measuring { .. } => {
+                state.round > 0
+            }
             Route::Judging | Route::Rdma | Route::Mending => {
                 !self.on_tcp.is_empty() && self.on_tcp.contains(&(peer, key.group, key.op))
             }

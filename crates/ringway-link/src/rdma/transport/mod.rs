@@ -38,6 +38,7 @@ mod decide;
 mod exchange;
 mod frame;
 mod link;
+mod measure;
 mod mend;
 mod messages;
 mod pace;
@@ -56,12 +57,12 @@ use std::{
 };
 
 use ringway_plan::Rank;
-use ringway_sys::{Epoll, Interest, Memory};
+use ringway_sys::{Epoll, Interest, Memory, Staging};
 
 pub use settings::RdmaSettings;
 
 use self::{
-    exchange::NOTE,
+    exchange::{NOTE, Stage},
     frame::{Frame, Tag},
     link::Link,
     peer::{Inbound, Ops, Outbound, Peer, Route},
@@ -98,6 +99,10 @@ pub struct RdmaTransport {
     on_tcp: Vec<(Rank, u64, u32)>,
     /// When RDMA to a peer is tried again next.
     next_retry: Option<Instant>,
+    /// What is sent over TCP to measure it.
+    probe: Option<Staging>,
+    /// How many links have queue pairs.
+    links: usize,
     /// Peers whose queue pairs have failed.
     broken: Vec<Rank>,
     /// Peers with something to post.
@@ -142,6 +147,8 @@ impl RdmaTransport {
             open: 0,
             on_tcp: Vec::new(),
             next_retry: None,
+            probe: None,
+            links: 0,
             broken: Vec::new(),
             dirty: VecDeque::new(),
             events: Vec::new(),
@@ -162,7 +169,7 @@ impl RdmaTransport {
 
     /// Looks what the device has for this rank.
     fn poll_device(&mut self, now: Instant) -> bool {
-        let Ok(device) = &mut self.device else {
+        let (Ok(device), 1..) = (&mut self.device, self.links) else {
             return false;
         };
         let mut completions = std::mem::take(&mut self.completions);
@@ -192,6 +199,12 @@ impl RdmaTransport {
         let moved = self.tcp.poll(now, &mut events);
         for event in events.drain(..) {
             match event {
+                Event::Received { peer, key, .. }
+                    if key.group == exchange::GROUP && Stage::of(key.message).is_none() =>
+                {
+                    self.tcp.release(peer, key);
+                    self.probe_came_by_tcp(peer, key);
+                }
                 Event::Received { peer, key, view } if key.group == exchange::GROUP => {
                     let mut note = [0; NOTE];
                     view.read(&mut note);
@@ -298,7 +311,11 @@ impl RdmaTransport {
 
 impl Transport for RdmaTransport {
     fn name(&self) -> &'static str {
-        "rdma"
+        if self.settings.measures {
+            "tcp,rdma"
+        } else {
+            "rdma"
+        }
     }
 
     fn begin(&mut self, group: u64, op: u32, fingerprint: u32) {
@@ -366,11 +383,11 @@ impl Transport for RdmaTransport {
             return false;
         }
         match &mut self.device {
-            Ok(device) => {
+            Ok(device) if self.links > 0 => {
                 self.armed.1 = true;
                 device.arm()
             }
-            Err(_) => true,
+            _ => true,
         }
     }
 
@@ -399,7 +416,7 @@ impl Transport for RdmaTransport {
         }
         // The caller may be at other things for a while. What peers wait for, acknowledgements too, must not wait for the
         // next poll.
-        if let Ok(device) = &mut self.device {
+        if let (Ok(device), 1..) = (&mut self.device, self.links) {
             device.flush();
         }
     }

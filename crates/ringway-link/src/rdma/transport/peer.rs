@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ringway_sys::{Memory, Staging};
 
-use super::{link::Link, pool::Buffer, retry::Retry};
+use super::{link::Link, measure::Measurement, pool::Buffer, retry::Retry};
 use crate::{LinkError, Sink, ops, rdma::Completion};
 
 /// All operations.
@@ -72,6 +72,8 @@ pub(super) enum Route {
     Connecting,
     /// Both sides' are. Each waits to hear the other on all of them.
     Proving { until: Instant },
+    /// Each has heard the other, and this side measures.
+    Measuring { until: Instant },
     /// This side has heard the peer, and waits for the peer to say the same.
     Judging,
     /// Messages go over RDMA.
@@ -89,7 +91,12 @@ impl Route {
     pub(super) const fn is_open(&self) -> bool {
         matches!(
             self,
-            Self::Asking | Self::Connecting | Self::Proving { .. } | Self::Judging | Self::Mending
+            Self::Asking
+                | Self::Connecting
+                | Self::Proving { .. }
+                | Self::Measuring { .. }
+                | Self::Judging
+                | Self::Mending
         )
     }
 }
@@ -106,6 +113,13 @@ pub(super) struct Peer {
     pub(super) fault: Option<String>,
     /// The peer has said that it hears this side.
     pub(super) accepted: bool,
+    /// It measures before it gives its verdict, and waits for answers.
+    pub(super) measures: bool,
+    pub(super) measurement: Option<Measurement>,
+    /// RDMA to it was measured by this side.
+    pub(super) is_measured: bool,
+    /// TCP to it was measured to be faster, by either side.
+    pub(super) prefers_tcp: bool,
     /// What has come over RDMA before its verdict.
     pub(super) early: Vec<Completion>,
     /// This side has told it that RDMA can't be used.
@@ -127,6 +141,10 @@ impl Peer {
             link: None,
             fault: None,
             accepted: false,
+            measures: false,
+            measurement: None,
+            is_measured: false,
+            prefers_tcp: false,
             early: Vec::new(),
             has_refused: false,
             hears_end: false,
@@ -141,6 +159,7 @@ impl Peer {
         self.retry.begun();
         self.fault = None;
         self.accepted = false;
+        self.measurement = None;
         self.early.clear();
         self.has_refused = false;
         self.hears_end = false;
@@ -150,7 +169,9 @@ impl Peer {
     pub(super) const fn holds_messages(&self) -> bool {
         match self.route {
             Route::Judging | Route::Mending => true,
-            Route::Asking | Route::Connecting | Route::Proving { .. } => self.round == 0,
+            Route::Asking | Route::Connecting | Route::Proving { .. } | Route::Measuring { .. } => {
+                self.round == 0
+            }
             Route::Idle | Route::Rdma | Route::Tcp | Route::Lost(_) => false,
         }
     }

@@ -24,6 +24,8 @@ pub struct RdmaSettings {
     pub ack_timeout: Option<AckTimeout>,
     /// How long two queue pairs may take to prove that they reach each other.
     pub proof_timeout: Duration,
+    /// Whether RDMA to a peer is compared with TCP before it is used, and not used if it is slower.
+    pub measures: bool,
     /// How long after its failure RDMA to a peer is tried again. Each time in vain is followed by twice as long a wait.
     pub first_retry: Duration,
     /// The longest of these waits. RDMA that held for as long begins again with the shortest.
@@ -51,6 +53,7 @@ impl Default for RdmaSettings {
             slice: 512 << 10,
             ack_timeout: None,
             proof_timeout: Duration::from_secs(10),
+            measures: false,
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(60),
             // An abort has to come through within a second.
