@@ -464,6 +464,22 @@ fn what_several_hosts_have_is_one_finding() {
 }
 
 #[test]
+fn a_pair_that_was_not_measured_is_not_judged_and_said_so() {
+    let mut fleet = healthy(3);
+    fleet.pairs[1].paths.clear();
+    fleet.pairs[1].trouble = Some("no datagram is answered at 10.0.0.2".to_owned());
+    let report = judge(&fleet);
+    assert_eq!(report.findings, []);
+    assert_eq!(report.unjudged.len(), 1);
+    assert_eq!(report.unjudged[0].subject, "node0 - node2");
+    assert!(
+        report
+            .text(false)
+            .contains("no datagram is answered at 10.0.0.2")
+    );
+}
+
+#[test]
 fn a_rank_that_is_missing_is_an_error_and_the_rest_is_judged() {
     let mut fleet = healthy(3);
     fleet.hosts[1].look = None;

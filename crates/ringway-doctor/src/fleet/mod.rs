@@ -12,7 +12,7 @@ mod work;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    finding::{Confidence, Evidence, Finding, Severity, Step},
+    finding::{Confidence, Evidence, Finding, Severity, Step, Unjudged},
     host::Item,
     report::Report,
 };
@@ -204,10 +204,21 @@ pub fn judge(fleet: &Fleet) -> Report {
     findings.extend(differ::judge(&fleet.hosts));
     findings.extend(wires::judge(fleet));
     findings.extend(work::judge(&fleet.hosts));
+    let silent = fleet.pairs.iter().filter_map(|pair| {
+        let (a, b) = (&fleet.hosts[pair.a].name, &fleet.hosts[pair.b].name);
+        Some(Unjudged {
+            check: wires::SLOW.id.into(),
+            subject: format!("{a} - {b}"),
+            reason: pair.trouble.clone()?,
+            ask: vec![Step::act(format!(
+                "see the addresses and routes of both (ip address; ip route get ADDRESS), and what may keep UDP from {b}: a firewall"
+            ))],
+        })
+    });
     let mut report = Report {
         findings,
+        unjudged: silent.collect(),
         checks: ASPECTS.len(),
-        ..Report::default()
     };
     report.sort();
     report

@@ -200,15 +200,6 @@ fn wires(fleet: &Fleet) -> String {
     if paths.len() > PAIRS {
         text += &format!("and {} more, which are quicker\n", paths.len() - PAIRS);
     }
-    for pair in &fleet.pairs {
-        if let Some(trouble) = &pair.trouble {
-            text += &format!(
-                "not measured: {} - {}: {trouble}\n",
-                name(pair.a),
-                name(pair.b)
-            );
-        }
-    }
     text
 }
 
