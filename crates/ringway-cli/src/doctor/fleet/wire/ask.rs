@@ -29,6 +29,9 @@ const QUESTIONS: u64 = 6;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_millis(150);
 
+/// How often the first question is asked: the other end may have to be woken, and its address to be looked for.
+const CALLS: usize = 10;
+
 /// Datagrams of the train, how many of them at once, and how long until the next: 9 Mb/s, which no link is too slow for.
 const TRAIN: u64 = 400;
 const BURST: u64 = 4;
@@ -123,7 +126,7 @@ impl<'a> Line<'a> {
     /// All that is measured of it; none if nothing is answered.
     fn measure(mut self) -> Option<Path> {
         let socket = self.socket(0).ok()?;
-        (0..3).find_map(|_| self.question(&socket, 0, HEAD, 0))?;
+        (0..CALLS).find_map(|_| self.question(&socket, 0, HEAD, 0))?;
         let mut path = Path {
             at_a: self.from.report(),
             at_b: self.to.report(),
