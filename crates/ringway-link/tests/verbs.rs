@@ -317,6 +317,172 @@ fn completions_of_a_destroyed_queue_pair_do_not_come() {
     assert!(a.device.address(other).is_ok());
 }
 
+/// Whatever the device says: it is told as it is, what waits is flushed, and other queue pairs go on.
+#[test]
+fn a_request_that_fails_ends_its_queue_pair_and_no_other() {
+    for (code, status) in [
+        (7, Status::Other(7)),
+        (12, Status::RetriesExceeded),
+        (13, Status::RnrRetriesExceeded),
+    ] {
+        let device = stand_in();
+        let context = device.context().clone();
+        let (mut a, mut b) = (End::new(device), End::new(stand_in()));
+        connect(&mut a, &mut b);
+        a.receive(8, 0..8).unwrap();
+        // SAFETY: the context is one of the stand-in.
+        unsafe { ringway_fake_verbs::fail_next(context.as_ptr(), code) };
+        let source = Source::Inline(b"x");
+        let immediate = None;
+        a.send(1, Work::Send { source, immediate }).unwrap();
+        let mut ended = Vec::new();
+        a.device.poll(Instant::now(), &mut ended).unwrap();
+        let results: Vec<_> = ended.iter().map(|it| (it.id, it.result)).collect();
+        let failed = |status, vendor| Err(Failure { status, vendor });
+        assert_eq!(
+            results,
+            [(1, failed(status, 0x81)), (8, failed(Status::Flushed, 0))]
+        );
+        let refused = a.send(2, Work::Send { source, immediate }).unwrap_err();
+        assert!(refused.to_string().contains("Error"), "{refused}");
+        assert!(a.receive(3, 0..8).is_err());
+        // Another one of the same devices.
+        a.pair = a.device.create(&options()).unwrap();
+        b.pair = b.device.create(&options()).unwrap();
+        connect(&mut a, &mut b);
+        b.receive(4, 0..8).unwrap();
+        a.send(5, Work::Send { source, immediate }).unwrap();
+        a.done(5, Done::Send);
+        b.done(
+            4,
+            Done::Receive {
+                length: 1,
+                immediate,
+            },
+        );
+    }
+}
+
+#[test]
+fn what_happens_to_the_port_is_told_and_ends_no_queue_pair() {
+    let device = stand_in();
+    let context = device.context().clone();
+    let (mut a, mut b) = (End::new(device), End::new(stand_in()));
+    connect(&mut a, &mut b);
+    let raise = |event| {
+        // SAFETY: the context is one of the stand-in.
+        unsafe { ringway_fake_verbs::raise(context.as_ptr(), event, None) }
+    };
+    raise(ffi::IBV_EVENT_PORT_ERR);
+    raise(ffi::IBV_EVENT_GID_CHANGE);
+    raise(ffi::IBV_EVENT_PORT_ACTIVE);
+    assert!(readable(&*a.device));
+    let told: Vec<_> = std::iter::from_fn(|| a.device.poll_event()).collect();
+    assert_eq!(
+        told,
+        [
+            DeviceEvent::PortDown,
+            DeviceEvent::AddressChange,
+            DeviceEvent::PortUp
+        ]
+    );
+    assert!(!readable(&*a.device));
+    // A port that comes and goes ends no queue pair.
+    b.receive(1, 0..8).unwrap();
+    let source = Source::Inline(b"x");
+    let immediate = None;
+    a.send(2, Work::Send { source, immediate }).unwrap();
+    a.done(2, Done::Send);
+}
+
+/// The driver says no, as it does when it has no memory: nothing is posted, and the queue pair goes on.
+#[test]
+fn a_post_that_the_driver_refuses_is_an_error_and_costs_no_place() {
+    let device = stand_in();
+    let context = device.context().clone();
+    let (mut a, mut b) = (End::new(device), End::new(stand_in()));
+    connect(&mut a, &mut b);
+    let refuse = |call| {
+        // SAFETY: the context is one of the stand-in.
+        unsafe { ringway_fake_verbs::refuse(context.as_ptr(), call, 14) } // EFAULT
+    };
+    let source = Source::Inline(b"x");
+    let immediate = None;
+    for id in 0..32 {
+        refuse(Refusable::PostSend);
+        let error = a.send(id, Work::Send { source, immediate }).unwrap_err();
+        assert!(error.to_string().contains("ibv_post_send"), "{error}");
+        refuse(Refusable::PostReceive);
+        let error = a.receive(id, 0..8).unwrap_err();
+        assert!(error.to_string().contains("ibv_post_recv"), "{error}");
+    }
+    for id in 0..16 {
+        b.receive(id, 0..8).unwrap();
+        a.send(id, Work::Send { source, immediate }).unwrap();
+        a.done(id, Done::Send);
+        b.done(
+            id,
+            Done::Receive {
+                length: 1,
+                immediate,
+            },
+        );
+    }
+}
+
+#[test]
+fn memory_that_may_not_be_locked_is_refused_with_the_remedy() {
+    let mut device = stand_in();
+    let buffer = Staging::new(4096);
+    fail(&device, Refusable::RegisterMemory, 12); // ENOMEM
+    let error = device.register(buffer.memory(), Access::ALL).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("ibv_reg_mr"), "{error}");
+    // Which of the two it is depends on the limit of whoever runs this.
+    assert!(
+        error.contains("locked memory") || error.contains("register fewer"),
+        "{error}"
+    );
+    assert!(device.register(buffer.memory(), Access::ALL).is_ok());
+}
+
+/// What had come by then is told, what had not is not, and nothing moves any more.
+#[test]
+fn a_queue_pair_that_is_stopped_tells_what_had_ended() {
+    let (mut a, mut b) = stand_ins();
+    connect(&mut a, &mut b);
+    for id in 0..4 {
+        b.receive(id, 0..8).unwrap();
+    }
+    let source = Source::Inline(b"x");
+    let immediate = None;
+    for id in [10, 11] {
+        a.send(id, Work::Send { source, immediate }).unwrap();
+    }
+    for (end, expected) in [
+        (
+            &mut b,
+            [0, 1].map(|id| {
+                (
+                    id,
+                    Done::Receive {
+                        length: 1,
+                        immediate,
+                    },
+                )
+            }),
+        ),
+        (&mut a, [10, 11].map(|id| (id, Done::Send))),
+    ] {
+        let mut ended = Vec::new();
+        end.device.stop(end.pair, &mut ended);
+        let results: Vec<_> = ended.iter().map(|it| (it.id, it.result)).collect();
+        assert_eq!(results, expected.map(|(id, done)| (id, Ok(done))));
+        assert!(end.send(20, Work::Send { source, immediate }).is_err());
+        assert!(end.receive(21, 0..8).is_err());
+    }
+}
+
 /// The link of one side goes away for a moment, and its GID with it.
 #[test]
 #[ignore = "needs the devices of the virtual machine: cargo xtask test vm"]

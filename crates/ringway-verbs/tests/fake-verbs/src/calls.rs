@@ -43,8 +43,8 @@ fn refuse_with(errno: c_int) {
     unsafe { *place = errno }
 }
 
-/// Sets the error number and returns true if the call was told to fail.
-fn told_to_fail(context: *mut ffi::ibv_context, call: Refusable) -> Option<c_int> {
+/// Sets the error number and returns it if the call was told to fail.
+pub(crate) fn told_to_fail(context: *mut ffi::ibv_context, call: Refusable) -> Option<c_int> {
     // SAFETY: the caller passes contexts that were made here.
     let context: &FakeContext = unsafe { whole(context) };
     let mut state = locked(&context.state);

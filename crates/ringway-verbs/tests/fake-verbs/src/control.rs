@@ -26,6 +26,10 @@ pub enum Refusable {
     ModifyQueuePair,
     /// `ibv_get_async_event`
     TakeEvent,
+    /// `ibv_post_send`
+    PostSend,
+    /// `ibv_post_recv`
+    PostReceive,
 }
 
 /// Has the next call of this kind fail with this error number.

@@ -4,8 +4,12 @@ use std::{ffi::c_int, mem, ptr};
 
 use ringway_verbs::ffi;
 
-use crate::objects::{
-    FakeChannel, FakeContext, FakeCq, FakeQp, FakeRegion, locked, raise, whole, with_numbers,
+use crate::{
+    Refusable,
+    calls::told_to_fail,
+    objects::{
+        FakeChannel, FakeContext, FakeCq, FakeQp, FakeRegion, locked, raise, whole, with_numbers,
+    },
 };
 
 const OK: u32 = 0;
@@ -30,7 +34,9 @@ pub(crate) unsafe extern "C" fn post_send(
         let state = locked(&this.inner).state;
         // SAFETY: the queue is alive as long as its queue pair.
         let queue: &FakeCq = unsafe { whole(this.seen.send_cq) };
-        let refused = if state != ffi::IBV_QPS_RTS && state != ffi::IBV_QPS_ERR {
+        let refused = if let Some(errno) = told_to_fail(this.seen.context, Refusable::PostSend) {
+            errno
+        } else if state != ffi::IBV_QPS_RTS && state != ffi::IBV_QPS_ERR {
             libc::EINVAL
         } else if waiting(this, queue) >= this.depth {
             libc::ENOMEM
@@ -57,6 +63,9 @@ pub(crate) unsafe extern "C" fn post_recv(
     let this: &FakeQp = unsafe { whole(pair) };
     // SAFETY: the caller's list is well formed, and of one.
     let request = unsafe { &*request };
+    if let Some(errno) = told_to_fail(this.seen.context, Refusable::PostReceive) {
+        return errno;
+    }
     let mut inner = locked(&this.inner);
     if inner.receives.len() >= this.depth {
         return libc::ENOMEM;
