@@ -248,7 +248,7 @@ impl RdmaTransport {
             return self.send_probe(peer);
         }
         let figures = format!(
-            "a packet there and back and a stream of {} KiB take RDMA {}, TCP {}",
+            "a packet there and back, and messages of {} KiB in a row: RDMA {}, TCP {}",
             PROBE_ROOM >> 10,
             measurement.rdma,
             measurement.tcp
