@@ -124,7 +124,7 @@ impl Controller {
     pub fn decide(&mut self, measured: Measured) -> Decision {
         let reason = if self.on {
             self.with = Some((measured, 0));
-            let wire = measured.wire / self.kind().ratio();
+            let wire = measured.wire / self.kind().ratio().unwrap_or(1.0);
             self.without = self.without.filter(|without| wire > FASTER * without.wire);
             self.while_on(&measured)
         } else {
@@ -246,7 +246,7 @@ mod tests {
         (0..windows)
             .map(|_| {
                 let kind = controller.kind();
-                let wire = step.wire * kind.ratio();
+                let wire = step.wire * kind.ratio().unwrap();
                 let coding = if kind == Kind::None { 0.0 } else { step.coding };
                 let exposed = (wire + coding - step.hides).max(0.0);
                 controller.decide(Measured {

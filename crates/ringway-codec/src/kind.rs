@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use half::{bf16, f16};
+use ringway_kernels::codec::QUANTISED_BLOCK;
 
 use crate::{
     Aggregation, Chosen, GatherAll, LowRank, Memory, Momentum, Nothing, Quantiser, Residual,
@@ -37,23 +38,17 @@ impl Kind {
         if ratio >= 0.5 {
             return Self::Bf16;
         }
-        let bits = (3..=8)
-            .rev()
-            .find(|&bits| Self::Int(bits).ratio() <= ratio + 1e-9);
+        let bits = (3..=8).rev().find(|&bits| int_ratio(bits) <= ratio + 1e-9);
         Self::Int(bits.unwrap_or(2))
     }
 
-    /// The share of the bytes of 32-bit floats that are sent, where that does not depend on gradients; else about.
-    pub fn ratio(self) -> f64 {
+    /// The share of the bytes of 32-bit floats that are sent; none where that depends on gradients or shapes.
+    pub fn ratio(self) -> Option<f64> {
         match self {
-            Self::None => 1.0,
-            Self::Fp16 | Self::Bf16 => 0.5,
-            Self::Int(bits) => f64::from(bits) / 32.0 + 1.0 / 256.0,
-            Self::Dynamic(_) => 0.15,
-            // 16 bits for a value, and for a gap 1.5 more than its logarithm.
-            Self::TopK(share) => share * (17.5 - share.log2()) / 32.0,
-            Self::Threshold(_) => 0.01,
-            Self::PowerSgd(_) => 0.01,
+            Self::None => Some(1.0),
+            Self::Fp16 | Self::Bf16 => Some(0.5),
+            Self::Int(bits) => Some(int_ratio(bits)),
+            Self::Dynamic(_) | Self::TopK(_) | Self::Threshold(_) | Self::PowerSgd(_) => None,
         }
     }
 
@@ -74,6 +69,11 @@ impl Kind {
             Self::PowerSgd(rank) => Box::new(LowRank::new(rank, tensors, seed)),
         }
     }
+}
+
+/// Numbers, and a scale for each block.
+fn int_ratio(bits: u32) -> f64 {
+    f64::from(bits) / 32.0 + 1.0 / QUANTISED_BLOCK as f64
 }
 
 /// What is done about gradients that were not sent, and where noise comes from.
