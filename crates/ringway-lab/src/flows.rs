@@ -33,7 +33,11 @@ impl Connection {
         let mut words = line.split_whitespace().skip(2);
         let end = |word: &str| {
             let (address, port) = word.rsplit_once(':')?;
-            Some((address.parse().ok()?, port.parse().ok()?))
+            // Sockets of both families have IPv4 addresses in IPv6.
+            let mapped = address
+                .strip_prefix("[::ffff:")
+                .and_then(|a| a.strip_suffix(']'));
+            Some((mapped.unwrap_or(address).parse().ok()?, port.parse().ok()?))
         };
         let (from, to) = (end(words.next()?)?, end(words.next()?)?);
         // Until something is, `ss` says nothing of it.
@@ -151,6 +155,8 @@ mod tests {
         let read = Connection::read(line).unwrap();
         assert_eq!(read.tuple.from, (Ipv4Addr::new(10, 0, 0, 1), 44630));
         assert_eq!((read.tuple.to.1, read.sent), (29500, 41));
+        let mapped = "0 0 [::ffff:10.0.0.1]:44630 [::ffff:10.0.0.2]:29500 cubic bytes_acked:41";
+        assert_eq!(Connection::read(mapped).unwrap(), read);
         assert_eq!(Connection::read("0 0 [::1]:80 [::1]:90"), None);
         assert_eq!(Connection::read(""), None);
     }

@@ -40,16 +40,24 @@ pub(super) struct Bench<'a> {
 
 /// What came of it.
 pub(super) struct Measured {
-    /// By bytes of the vector.
-    pub(super) seconds: Vec<(usize, f64)>,
+    pub(super) times: Vec<Times>,
     pub(super) paths: Paths,
+}
+
+/// Seconds of an operation, over its iterations.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    /// Of the vector.
+    pub(super) bytes: usize,
+    pub(super) median: f64,
+    pub(super) least: f64,
 }
 
 /// Bytes that each connection has sent, by its host.
 type Sent = BTreeMap<(usize, Tuple), u64>;
 
 impl Bench<'_> {
-    /// Medians of a collective with one rank in each of `hosts`.
+    /// Times of a collective with one rank in each of `hosts`.
     pub(super) fn run(
         &self,
         hosts: &[usize],
@@ -104,13 +112,16 @@ impl Bench<'_> {
         let text = fs::read_to_string(&file).with_context(what)?;
         let rows: Vec<Value> = serde_json::from_str(&text).with_context(what)?;
         let row = |row: &Value| {
-            let microseconds = row["time_us"]["p50"].as_f64();
-            let (bytes, microseconds) = row["bytes"].as_u64().zip(microseconds)?;
-            Some((usize::try_from(bytes).ok()?, microseconds / 1e6))
+            let seconds = |key: &str| Some(row["time_us"][key].as_f64()? / 1e6);
+            Some(Times {
+                bytes: usize::try_from(row["bytes"].as_u64()?).ok()?,
+                median: seconds("p50")?,
+                least: seconds("min")?,
+            })
         };
-        let seconds: Option<Vec<_>> = rows.iter().map(row).collect();
+        let times: Option<Vec<Times>> = rows.iter().map(row).collect();
         Ok(Measured {
-            seconds: seconds.with_context(|| format!("{}: rows without times", what()))?,
+            times: times.with_context(|| format!("{}: rows without times", what()))?,
             paths: self.paths(hosts, &sent)?,
         })
     }
@@ -120,13 +131,17 @@ impl Bench<'_> {
         let mut sent = Sent::new();
         let mut wait = FIRST_LOOK;
         while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-            wait = LOOK_EVERY;
             for &host in hosts {
                 for connection in self.lab.connections(host)? {
                     let known = sent.entry((host, connection.tuple)).or_default();
                     *known = connection.sent.max(*known);
                 }
             }
+            // Ranks may take longer to meet.
+            wait = match sent.is_empty() {
+                true => FIRST_LOOK,
+                false => LOOK_EVERY,
+            };
         }
         Ok(sent)
     }

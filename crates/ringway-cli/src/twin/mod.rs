@@ -30,7 +30,7 @@ use simulate::Simulator;
 /// all hosts together should not send more than some GB/s.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  ringway twin fabric.yaml\n  ringway twin fabric.yaml --collectives all-reduce,all-gather --sizes 4M,16M --algorithms ring,double_tree --json\n  ringway twin fabric.yaml --congestion cubic --seed 3      # other paths"
+    after_help = "Examples:\n  ringway twin fabric.yaml\n  ringway twin fabric.yaml --collectives all-reduce,all-gather --sizes 4M,16M --algorithms ring,double_tree --json\n  ringway twin fabric.yaml --congestion reno --window 128K     # as without loss"
 )]
 pub(crate) struct Twin {
     #[command(flatten)]
@@ -51,11 +51,12 @@ pub(crate) struct Twin {
     /// How many hosts take part, from the first of the file's; all unless said.
     #[arg(long)]
     hosts: Option<usize>,
-    /// Iterations for each size, after three that do not count; the median counts.
+    /// Iterations for each size, after five that do not count; the median counts.
     #[arg(short = 'n', long = "iters", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     iterations: u32,
-    /// TCP connections of each pair of ranks that long messages share.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// TCP connections of each pair of ranks that long messages share. Of several the rank takes the one with the least to send, the
+    /// simulator one after the other.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     streams: u32,
     /// As JSON.
     #[arg(long)]
@@ -122,15 +123,18 @@ impl Twin {
         }
         let simulator = Simulator::new(lab.fabric(), &hosts, &calibration, self.streams)?;
         let mut cases = Vec::new();
+        let mut paths = 0;
         for (collective, algorithm) in runs {
             let measured = bench.run(&hosts, collective, algorithm, &self.sizes)?;
-            for &(bytes, lab_seconds) in &measured.seconds {
+            paths += measured.paths.len();
+            for times in &measured.times {
+                let bytes = times.bytes;
                 let outcome = simulator.run(collective, algorithm, bytes, &measured.paths)?;
                 let case = Case {
                     collective,
                     algorithm,
                     bytes,
-                    lab: lab_seconds,
+                    lab: times.median,
                     simulated: outcome.seconds,
                     bound: outcome.bound,
                 };
@@ -141,8 +145,14 @@ impl Twin {
             }
         }
         match self.json {
-            true => output::print_json(&report::as_json(&lab, hosts.len(), &calibration, &cases)),
-            false => output::print(&report::summary(&cases)),
+            true => output::print_json(&report::as_json(
+                &lab,
+                hosts.len(),
+                &calibration,
+                &cases,
+                paths,
+            )),
+            false => output::print(&report::summary(&cases, paths)),
         }
     }
 }

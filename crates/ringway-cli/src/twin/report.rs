@@ -109,10 +109,12 @@ impl Verdict {
     }
 }
 
-pub(super) fn summary(cases: &[Case]) -> String {
+/// `paths` of connections were asked of the lab's switches.
+pub(super) fn summary(cases: &[Case], paths: usize) -> String {
     let verdict = Verdict::new(cases);
     let mut text = format!(
-        "\n{} cases: median error {:.1} %, worst {:.1} %\n\
+        "\n{paths} connections took in the simulator the paths that they took in the lab\n\
+         {} cases: median error {:.1} %, worst {:.1} %\n\
          the order of algorithms agrees in {} of {} pairs that differ by more than {:.0} % in the lab\n",
         cases.len(),
         verdict.median() * 100.0,
@@ -133,7 +135,13 @@ pub(super) fn summary(cases: &[Case]) -> String {
     text
 }
 
-pub(super) fn as_json(lab: &Lab, hosts: usize, calibration: &Calibration, cases: &[Case]) -> Value {
+pub(super) fn as_json(
+    lab: &Lab,
+    hosts: usize,
+    calibration: &Calibration,
+    cases: &[Case],
+    paths: usize,
+) -> Value {
     let verdict = Verdict::new(cases);
     let settings = lab.settings();
     let case = |case: &Case| {
@@ -159,6 +167,7 @@ pub(super) fn as_json(lab: &Lab, hosts: usize, calibration: &Calibration, cases:
             "link_latency_seconds": calibration.link_latency,
             "payload": calibration.payload,
         },
+        "paths": paths,
         "cases": cases.iter().map(case).collect::<Vec<_>>(),
         "median_error": verdict.median(),
         "worst_error": verdict.worst(),
@@ -190,7 +199,7 @@ mod tests {
             case(Algorithm::Tree, 1.05, 1.0),
             case(Algorithm::Direct, 2.0, 1.01),
         ];
-        let text = summary(&cases);
+        let text = summary(&cases, 6);
         assert!(
             text.contains("3 cases: median error 4.8 %, worst 49.5 %"),
             "{text}"
