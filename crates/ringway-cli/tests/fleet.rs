@@ -236,10 +236,7 @@ fn a_slow_link_and_a_busy_host_are_told_apart() {
     let wires = found(&json, "fleet.slow_wire");
     let link = wires.iter().find(|it| it.contains("(rank 1) eth0\""));
     let link = link.unwrap_or_else(|| panic!("{wires:?}: {}", json["pairs"]));
-    assert!(
-        link.contains("with all others") && link.contains("sender"),
-        "{link}"
-    );
+    assert!(link.contains("with all others"), "{link}");
     let busy = [
         found(&json, "fleet.slow_host"),
         found(&json, "fleet.busy_host"),

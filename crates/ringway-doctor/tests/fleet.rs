@@ -253,7 +253,7 @@ fn the_part_that_is_slow_is_told_by_counters_rates_and_work() {
     assert!(remedy(&only(&rate)).contains("came up at 25 Gb/s in place of 100"));
 
     let mut host = unknown.clone();
-    host.hosts[2].work[0].1.memory = steady(2e9);
+    host.hosts[2].work[0].1.memory = steady(1.5e9);
     let findings = found(&host);
     let wire = findings
         .iter()

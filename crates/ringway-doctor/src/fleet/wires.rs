@@ -161,7 +161,7 @@ pub(super) fn judge(fleet: &Fleet) -> Vec<Finding> {
             bad: &|way| {
                 let (own, usual) = (trip(way)?, quickest?);
                 let long = own > ROUND_TRIP.0 * usual && own > usual + ROUND_TRIP.1;
-                Some(if long { own / usual } else { 0.0 })
+                Some(if long { 1.0 - usual / own } else { 0.0 })
             },
         },
     ];
@@ -331,7 +331,8 @@ fn cause(
     let worst = blame.ways.iter().filter_map(|&way| (kind.bad)(&ways[way]));
     let worst = worst.fold(0.0, f64::max);
     if let Some(pace) = work::pace(&fleet.hosts, port.host)
-        && loss(pace) > 0.5 * worst
+        && loss(pace) > 0.0
+        && 1.0 - worst > pace / 2.0
     {
         let share = format!("{:.0} % of what is usual", 100.0 * pace);
         return (
