@@ -70,6 +70,45 @@ links:
     file
 }
 
+/// Two ranks on one host, which share memory, and one on another, which has TCP only: they slice messages alike and choose the same
+/// algorithms.
+#[test]
+fn hosts_of_different_numbers_of_ranks_work_together() {
+    if !possible() {
+        return;
+    }
+    let lab = Up::new("uneven", &leaf_spine("uneven", 2));
+    let program = env!("CARGO_BIN_EXE_ringway");
+    let start = |rank: usize| {
+        let host = ["host0", "host0", "host1"][rank];
+        let bench = [
+            "bench",
+            "all-reduce",
+            "--sizes",
+            "4,64K,1M",
+            "-n",
+            "1",
+            "-w",
+            "0",
+        ];
+        let mut command = command(&["lab", "exec", host, "--name", &lab.0, "--", program]);
+        command
+            .args(bench)
+            .env("RINGWAY_RANK", rank.to_string())
+            .env("RINGWAY_WORLD_SIZE", "3")
+            .env("RINGWAY_MASTER", "10.0.0.1:29555")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let ranks: Vec<Child> = (0..3).map(start).collect();
+    for rank in ranks {
+        let output = rank.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{error}");
+    }
+}
+
 /// A lab that is up, and goes when dropped.
 struct Up(String);
 

@@ -313,7 +313,8 @@ fn mistakes_in_variables_are_named() {
 /// What `config show` prints reads back as the same value, for every setting.
 #[test]
 fn rows_read_back() {
-    let chosen = "algorithm: 'ring:0-max', arena_size: 1TiB, buffer_size: 100000, connect_timeout: 1.5s, \
+    let chosen = "algorithm: 'ring:0-max', arena_size: 1TiB, batch_max: 5MB, batch_min: 2MB, batch_window: 5ms, \
+                  buffer_size: 100000, connect_timeout: 1.5s, \
                   fabric: net.yaml, failure_after: 4s, heartbeat: 1s, hierarchy_levels: 2, interfaces: '^lo', log: debug, \
                   memory_limit: 1GB, port: 1-2, queue_pairs: 8, registered_limit: 1GB, ring_size: 7, \
                   spin: 0s, streams: 64, timeout: 1h, transports: shm";

@@ -15,6 +15,7 @@ use std::{
     marker::PhantomData,
     ops::RangeInclusive,
     sync::{Arc, Condvar, Mutex, PoisonError},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -103,10 +104,39 @@ struct State<T> {
 }
 
 struct Pending<T> {
-    tensor: Box<dyn Held<T>>,
+    /// Until it is given back.
+    tensor: Option<Box<dyn Held<T>>>,
     bytes: usize,
     since: Instant,
     end: Arc<End>,
+}
+
+impl<T> Pending<T> {
+    fn held(&mut self) -> &mut dyn Held<T> {
+        match &mut self.tensor {
+            Some(tensor) => &mut **tensor,
+            None => unreachable!("a tensor is given back with the last use of this"),
+        }
+    }
+
+    /// Gives the tensor back to whoever waits for it.
+    fn end(mut self, result: Result<(), Error>) {
+        if let Some(tensor) = self.tensor.take() {
+            self.end.set(tensor.into_any(), result);
+        }
+    }
+}
+
+/// Whatever becomes of a batch, nobody waits for it for ever.
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        if let Some(tensor) = self.tensor.take() {
+            let text =
+                "the batch of this tensor could not be started; the batcher's next error says why";
+            self.end
+                .set(tensor.into_any(), Err(Error::Memory(text.to_owned())));
+        }
+    }
 }
 
 /// A buffer of any type.
@@ -153,12 +183,21 @@ impl End {
     }
 }
 
-struct Closer<T>(Arc<Shared<T>>);
+/// Ends the thread, and waits for it: it has a communicator of the job, which this process must not leave unawares. What is under
+/// way has its deadline.
+struct Closer<T> {
+    shared: Arc<Shared<T>>,
+    thread: Option<JoinHandle<()>>,
+}
 
 impl<T> Drop for Closer<T> {
     fn drop(&mut self) {
-        lock(&self.0.state).closing = true;
-        self.0.changed.notify_all();
+        lock(&self.shared.state).closing = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, its tensors have ended with an error that says so.
+            drop(thread.join());
+        }
     }
 }
 
@@ -213,9 +252,12 @@ impl Communicator {
             op,
             limits,
         });
-        worker::start(communicator, shared.clone())?;
+        let thread = worker::start(communicator, shared.clone())?;
         Ok(Batcher {
-            _closer: Arc::new(Closer(shared.clone())),
+            _closer: Arc::new(Closer {
+                shared: shared.clone(),
+                thread: Some(thread),
+            }),
             shared,
         })
     }
@@ -234,7 +276,7 @@ impl<T: Element> Batcher<T> {
             None => {
                 state.pending_bytes += bytes;
                 state.pending.push_back(Pending {
-                    tensor: Box::new(tensor),
+                    tensor: Some(Box::new(tensor)),
                     bytes,
                     since: Instant::now(),
                     end: end.clone(),

@@ -2,7 +2,8 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -28,7 +29,7 @@ const LONGEST_NAP: Duration = Duration::from_secs(1);
 pub(super) fn start<T: Element>(
     communicator: Communicator,
     shared: Arc<Shared<T>>,
-) -> Result<(), Error> {
+) -> Result<JoinHandle<()>, Error> {
     let worker = Worker {
         climb: Climb::new(shared.limits.bytes.clone()),
         communicator,
@@ -39,8 +40,8 @@ pub(super) fn start<T: Element>(
         running: VecDeque::new(),
         blocks: Vec::new(),
     };
-    let thread = std::thread::Builder::new().name("ringway-batcher".to_owned());
-    thread.spawn(move || worker.run()).map(drop).map_err(|e| {
+    let thread = thread::Builder::new().name("ringway-batcher".to_owned());
+    thread.spawn(move || worker.run()).map_err(|e| {
         Error::Memory(format!(
             "no thread for a batcher: {e}; raise the limit of processes (ulimit -u)"
         ))
@@ -57,13 +58,14 @@ struct Worker<T: Element> {
     asked: Option<Work>,
     /// What it said, and when.
     announced: Option<(Announcement, Instant)>,
-    running: VecDeque<Running>,
+    running: VecDeque<Running<T>>,
     /// Blocks that are free.
     blocks: Vec<ArenaBuffer<T>>,
 }
 
-struct Running {
+struct Running<T: Element> {
     work: Work,
+    batch: Kept<T>,
     bytes: usize,
     began: Instant,
     /// Closed because it was large enough.
@@ -76,6 +78,9 @@ struct Batch<T: Element> {
     /// Where tensors are side by side; a single one stays where it is.
     block: Option<ArenaBuffer<T>>,
 }
+
+/// A batch that its operation keeps alive; taken when that has ended, or was not started.
+type Kept<T> = Arc<Mutex<Option<Batch<T>>>>;
 
 /// What came of looking around.
 enum Turn {
@@ -121,11 +126,13 @@ impl<T: Element> Worker<T> {
         }
         let state = lock(&self.shared.state);
         let idle = self.running.is_empty() && state.pending.is_empty();
-        Ok(if state.closing && idle {
-            Turn::End
-        } else {
-            Turn::Nothing
-        })
+        if state.closing && idle {
+            return Ok(Turn::End);
+        }
+        drop(state);
+        // Tensors that wait for others have no operation yet that would say so.
+        self.communicator.engine().usable()?;
+        Ok(Turn::Nothing)
     }
 
     /// Sleeps until there may be something to do.
@@ -188,7 +195,10 @@ impl<T: Element> Worker<T> {
         drop(state);
         self.first += count as u64;
         let lengths = lengths(&tensors);
-        self.broadcast(announcement::announce(&lengths, flushed))?;
+        if let Err(error) = self.broadcast(announcement::announce(&lengths, flushed)) {
+            end_all(tensors, &error);
+            return Err(error);
+        }
         let full = bytes >= self.climb.target();
         self.begin(tensors, bytes, full)?;
         Ok(true)
@@ -257,7 +267,7 @@ impl<T: Element> Worker<T> {
             self.communicator.abort(&text);
             let error = Error::Argument(text);
             for tensor in tensors {
-                tensor.end.set(tensor.tensor.into_any(), Err(error.clone()));
+                tensor.end(Err(error.clone()));
             }
             return Err(error);
         }
@@ -318,7 +328,7 @@ impl<T: Element> Worker<T> {
     ) -> Result<(), Error> {
         let began = Instant::now();
         let (memory, block) = match &mut tensors[..] {
-            [one] => (one.tensor.memory(), None),
+            [one] => (one.held().memory(), None),
             several => {
                 let mut block = match self.block(bytes) {
                     Ok(block) => block,
@@ -330,7 +340,7 @@ impl<T: Element> Worker<T> {
                 let mut rest = &mut block[..];
                 for tensor in several {
                     let (place, behind) = rest.split_at_mut(tensor.bytes / size_of::<T>());
-                    tensor.tensor.load(place);
+                    tensor.held().load(place);
                     rest = behind;
                 }
                 (Buffer::memory(&mut block).slice(0..bytes), Some(block))
@@ -340,11 +350,23 @@ impl<T: Element> Worker<T> {
         let count = tensors.len() as u64;
         let request =
             Request::new(Collective::AllReduce, T::DTYPE, memory, memory).reduce_op(self.op());
-        let batch = Box::new(Batch { tensors, block });
-        let work = self.communicator.submit_keeping(request, batch)?;
+        let batch: Kept<T> = Arc::new(Mutex::new(Some(Batch { tensors, block })));
+        let started = self
+            .communicator
+            .submit_keeping(request, Box::new(batch.clone()));
+        let work = match started {
+            Ok(work) => work,
+            Err(error) => {
+                if let Some(batch) = lock(&batch).take() {
+                    end_all(batch.tensors, &error);
+                }
+                return Err(error);
+            }
+        };
         self.wake_at_end(&work);
         self.running.push_back(Running {
             work,
+            batch,
             bytes,
             began,
             full,
@@ -361,14 +383,14 @@ impl<T: Element> Worker<T> {
         self.shared.op
     }
 
-    /// A free block of so many bytes, or a new one as large as batches become.
+    /// A free block of so many bytes, or a new one with some room for larger batches.
     fn block(&mut self, bytes: usize) -> Result<ArenaBuffer<T>, Error> {
         let fits = |block: &ArenaBuffer<T>| size_of_val(&block[..]) >= bytes;
         match self.blocks.iter().position(fits) {
             Some(at) => Ok(self.blocks.swap_remove(at)),
             None => {
-                let most = bytes.max(*self.shared.limits.bytes.end());
-                self.communicator.allocate(most.div_ceil(size_of::<T>()))
+                let room = bytes.checked_next_power_of_two().unwrap_or(bytes);
+                self.communicator.allocate(room.div_ceil(size_of::<T>()))
             }
         }
     }
@@ -388,24 +410,19 @@ impl<T: Element> Worker<T> {
             return Ok(());
         };
         let result = running.work.wait();
-        let Some(Ok(batch)) = running
-            .work
-            .task
-            .take()
-            .map(|kept| kept.downcast::<Batch<T>>())
-        else {
-            unreachable!("the operation kept the batch, and nobody else takes it")
+        let Some(batch) = lock(&running.batch).take() else {
+            unreachable!("nobody else takes a batch that runs")
         };
         let took = running.began.elapsed();
-        let Batch { tensors, block } = *batch;
+        let Batch { tensors, block } = batch;
         let mut rest = block.as_deref().unwrap_or_default();
         for mut tensor in tensors {
             if result.is_ok() && block.is_some() {
                 let (sum, behind) = rest.split_at(tensor.bytes / size_of::<T>());
-                tensor.tensor.store(sum);
+                tensor.held().store(sum);
                 rest = behind;
             }
-            tensor.end.set(tensor.tensor.into_any(), result.clone());
+            tensor.end(result.clone());
         }
         self.blocks.extend(block);
         result?;
@@ -417,8 +434,11 @@ impl<T: Element> Worker<T> {
         Ok(())
     }
 
-    /// Ends all that there is, and all that will be added.
+    /// Ends all that there is, and all that will be added. The others are told, lest they wait for this rank; what they have told
+    /// first stands.
     fn fail(mut self, error: &Error) {
+        self.communicator
+            .abort(&format!("a batcher has ended: {error}"));
         self.end_with(error);
     }
 
@@ -438,6 +458,10 @@ impl<T: Element> Worker<T> {
 /// However the thread ends, nobody waits for it.
 impl<T: Element> Drop for Worker<T> {
     fn drop(&mut self) {
+        if thread::panicking() {
+            self.communicator
+                .abort("the thread of a batcher has panicked");
+        }
         self.end_with(&Error::Memory(
             "the batcher has ended; its thread panicked, and the log says where".to_owned(),
         ));
@@ -446,7 +470,7 @@ impl<T: Element> Drop for Worker<T> {
 
 fn end_all<T>(tensors: Vec<Pending<T>>, error: &Error) {
     for tensor in tensors {
-        tensor.end.set(tensor.tensor.into_any(), Err(error.clone()));
+        tensor.end(Err(error.clone()));
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     fmt,
     marker::PhantomData,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    thread::JoinHandle,
     time::Instant,
 };
 
@@ -21,8 +22,39 @@ use crate::{Buffer, Communicator, Error, buffer::floats, engine::lock};
 /// encoded while another is on the wire. All ranks must start the sums of a lane in the same order.
 #[derive(Debug)]
 pub struct Lanes {
-    senders: Vec<mpsc::Sender<Job>>,
+    lanes: Vec<Arc<Lane>>,
     buckets: Mutex<usize>,
+}
+
+/// A thread, until the last bucket of it goes.
+#[derive(Debug)]
+struct Lane {
+    sender: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Lane {
+    /// Waits for the thread: it has a communicator of the job, which this process must not leave unawares. What is under way has
+    /// its deadline.
+    fn drop(&mut self) {
+        drop(self.sender.take());
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, its sums have ended with an error that says so.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Tells the other ranks of a thread that panics: they would wait for it.
+struct Herald(Communicator);
+
+impl Drop for Herald {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0
+                .abort("the thread of a lane of compressed sums has panicked");
+        }
+    }
 }
 
 /// A bucket of gradients, with its codec and its lane. Cheap to clone.
@@ -30,7 +62,15 @@ pub struct Lanes {
 pub struct Bucket {
     codec: Arc<Mutex<Codec>>,
     adaptive: Option<Arc<Adaptive>>,
-    sender: mpsc::Sender<Job>,
+    under_way: Arc<UnderWay>,
+    lane: Arc<Lane>,
+}
+
+/// How many sums of a bucket have not ended.
+#[derive(Default)]
+struct UnderWay {
+    count: Mutex<usize>,
+    fewer: Condvar,
 }
 
 impl Communicator {
@@ -45,18 +85,24 @@ impl Communicator {
                 unreachable!("a rank with a color is in a group")
             };
             let (sender, jobs) = mpsc::channel::<Job>();
-            let run = move || jobs.into_iter().for_each(|job| job.run(&communicator));
+            let run = move || {
+                let herald = Herald(communicator);
+                jobs.into_iter().for_each(|job| job.run(&herald.0));
+            };
             let name = format!("ringway-lane-{at}");
             let thread = std::thread::Builder::new().name(name).spawn(run);
-            thread.map_err(|e| {
+            let thread = thread.map_err(|e| {
                 Error::Memory(format!(
                     "no thread for a lane: {e}; raise the limit of processes (ulimit -u)"
                 ))
             })?;
-            Ok(sender)
+            Ok(Arc::new(Lane {
+                sender: Some(sender),
+                thread: Some(thread),
+            }))
         };
         Ok(Lanes {
-            senders: (0..count.max(1)).map(lane).collect::<Result<_, Error>>()?,
+            lanes: (0..count.max(1)).map(lane).collect::<Result<_, Error>>()?,
             buckets: Mutex::new(0),
         })
     }
@@ -77,19 +123,27 @@ impl Lanes {
 
     fn bucket_of(&self, codec: Codec, adaptive: Option<Arc<Adaptive>>) -> Bucket {
         let mut buckets = lock(&self.buckets);
-        let sender = self.senders[*buckets % self.senders.len()].clone();
+        let lane = self.lanes[*buckets % self.lanes.len()].clone();
         *buckets += 1;
         Bucket {
             codec: Arc::new(Mutex::new(codec)),
             adaptive,
-            sender,
+            under_way: Arc::default(),
+            lane,
         }
     }
 }
 
 impl Bucket {
-    /// The codec: its state, say. Waits for sums of the bucket that are under way.
+    /// The codec: its state, say. Waits for all sums of the bucket that were started; sums that are started while it is held wait
+    /// for it.
     pub fn codec(&self) -> MutexGuard<'_, Codec> {
+        let mut count = lock(&self.under_way.count);
+        while *count > 0 {
+            let waited = self.under_way.fewer.wait(count);
+            count = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(count);
         lock(&self.codec)
     }
 
@@ -137,8 +191,10 @@ impl Bucket {
             end: Arc::default(),
             adaptive: self.adaptive.clone(),
         };
+        *lock(&self.under_way.count) += 1;
         let job = Job {
             codec: self.codec.clone(),
+            under_way: self.under_way.clone(),
             adaptive: self.adaptive.clone(),
             memory,
             op,
@@ -146,7 +202,7 @@ impl Bucket {
             end: work.end.clone(),
         };
         // Without a lane the job is dropped, which ends it.
-        drop(self.sender.send(job));
+        drop(self.lane.sender.as_ref().map(|sender| sender.send(job)));
         work
     }
 }
@@ -160,6 +216,7 @@ impl fmt::Debug for Bucket {
 /// A sum to be carried out. However it goes, it ends.
 struct Job {
     codec: Arc<Mutex<Codec>>,
+    under_way: Arc<UnderWay>,
     adaptive: Option<Arc<Adaptive>>,
     memory: Memory,
     op: ReduceOp,
@@ -171,6 +228,12 @@ struct Job {
 impl Job {
     fn run(mut self, communicator: &Communicator) {
         let result = self.sum(communicator);
+        if let Err(error) = &result
+            && is_local(error)
+        {
+            // The others take part in what this rank doesn't.
+            communicator.abort(&format!("a compressed sum has failed: {error}"));
+        }
         self.end(result);
     }
 
@@ -198,8 +261,19 @@ impl Job {
     }
 }
 
+/// Whether this rank alone has the error, and has taken part in no collective.
+fn is_local(error: &Error) -> bool {
+    match error {
+        Error::Argument(_) => true,
+        Error::Codec(error) => matches!(**error, ringway_codec::Error::Length { .. }),
+        _ => false,
+    }
+}
+
 impl Drop for Job {
     fn drop(&mut self) {
+        *lock(&self.under_way.count) -= 1;
+        self.under_way.fewer.notify_all();
         self.end(Err(Error::Memory(
             "the lane of a compressed sum has ended; its thread panicked, and the log says where"
                 .to_owned(),

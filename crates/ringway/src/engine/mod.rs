@@ -27,7 +27,7 @@ use std::{
 
 use ringway_link::{
     Damper, Transport,
-    shm::{HostSegment, mapped::MappedGroup},
+    shm::{Geometry, HostSegment, mapped::MappedGroup},
 };
 use ringway_plan::{BadOverrides, Link, Machine};
 use ringway_sys::Signal;
@@ -44,7 +44,7 @@ use crate::{
     Error, Form,
     bootstrap::World,
     control::{Control, Direction},
-    settings::Settings,
+    settings::{Settings, TransportKind},
 };
 
 /// What all communicators of a process share.
@@ -77,6 +77,14 @@ pub(crate) struct Engine {
 /// No sleep is longer: deadlines and failures are looked at this often even if a wake-up were lost.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
 
+/// Whether ranks of any host share memory, if the system lets them. What all ranks must decide alike, the slices of
+/// messages and the choice of algorithms, goes by this: a rank that is alone on its host has another transport than
+/// those that are not.
+fn shares(world: &World, settings: &Settings) -> bool {
+    settings.values().transports.allow(TransportKind::Shm)
+        && world.hosts().iter().any(|ranks| ranks.len() > 1)
+}
+
 impl Engine {
     pub(crate) fn new(
         world: World,
@@ -93,10 +101,16 @@ impl Engine {
             ))
         })?;
         let site = Site::of(&world, &settings)?;
+        let shares = shares(&world, &settings);
+        let slice_bytes = transport.slice_bytes().min(if shares {
+            Geometry::default().slot_bytes()
+        } else {
+            usize::MAX
+        });
         let machine = {
             // The sum of two vectors by one core: out of memory beside a link that copies nothing, and of slices that
             // the link has just brought into the cache beside one that copies.
-            let (intra, reduction) = if host.is_some() {
+            let (intra, reduction) = if shares {
                 (Link::SHARED_MEMORY, 8e9)
             } else {
                 (Link::LOOPBACK, 40e9)
@@ -112,7 +126,7 @@ impl Engine {
             let (wire, rate, cards) = way.unwrap_or(ethernet);
             let inter = Link::new(latency + wire, overhead, rate).with_unsteady(70);
             Machine::new(intra, inter, reduction)
-                .with_slice_bytes(transport.slice_bytes())
+                .with_slice_bytes(slice_bytes)
                 .with_cards(cards)
         };
         let policy = Policy {
@@ -142,7 +156,7 @@ impl Engine {
             host,
             policy: Arc::new(policy),
             mapped_groups: Mutex::default(),
-            slice_bytes: transport.slice_bytes(),
+            slice_bytes,
             driver: Mutex::new(Driver::new(transport)),
             not_registered: Mutex::default(),
             fd,
