@@ -6,9 +6,9 @@ use std::{
 };
 
 use pyo3::prelude::*;
-use ringway::{Communicator, Request, Work};
+use ringway::{Communicator, Request};
 
-use crate::error::raise;
+use crate::{error::raise, work::InFlight};
 
 /// How often a waiting thread looks for signals.
 const SLICE: Duration = Duration::from_millis(50);
@@ -82,7 +82,7 @@ pub(crate) fn run<K: Send + 'static>(
 }
 
 /// Waits for an operation to end, at most `timeout`; false if it has not ended then.
-pub(crate) fn wait(py: Python<'_>, work: &Work, timeout: Option<Duration>) -> PyResult<bool> {
+pub(crate) fn wait(py: Python<'_>, work: &InFlight, timeout: Option<Duration>) -> PyResult<bool> {
     let (outcome, raised) = py.detach(|| {
         let watch = Watch::new(timeout.map(|timeout| Instant::now() + timeout));
         let outcome = work.wait_until(&|| watch.stop());

@@ -11,6 +11,7 @@ mod communicator;
 mod error;
 mod guard;
 mod kind;
+mod lanes;
 mod operand;
 mod registration;
 mod start;
@@ -29,6 +30,7 @@ mod _ringway {
         communicator::{Communicator, init},
         guard::after_fork,
         kind::kinds,
+        lanes::{Bucket, Lanes},
         registration::Registration,
         start::Start,
         tensor::{group, join, message, places, register, run, submit},

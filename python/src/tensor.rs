@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Address and bytes.
-type Range = (usize, usize);
+pub(crate) type Range = (usize, usize);
 
 /// Joins the world that meets at `store`, an object with the methods that [`PythonStore`] wants.
 #[pyfunction]
@@ -109,7 +109,7 @@ fn request(
 }
 
 /// The memory of a tensor.
-fn memory((address, len): Range) -> Memory {
+pub(crate) fn memory((address, len): Range) -> Memory {
     if len == 0 {
         return Memory::EMPTY;
     }

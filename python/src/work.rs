@@ -11,6 +11,7 @@ use std::{
 };
 
 use pyo3::{buffer::PyUntypedBuffer, prelude::*};
+use ringway::Error;
 
 use crate::{blocking, call::seconds, error::raise, guard::Guarded};
 
@@ -36,15 +37,55 @@ pub(crate) fn finish_callbacks(limit: Duration) {
     }
 }
 
+/// An operation of either kind.
+pub(crate) enum InFlight {
+    Plain(ringway::Work),
+    Compressed(ringway::CompressedWork),
+}
+
+impl InFlight {
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Plain(work) => work.is_done(),
+            Self::Compressed(work) => work.is_done(),
+        }
+    }
+
+    fn span(&self) -> Option<(Instant, Instant)> {
+        match self {
+            Self::Plain(work) => work.span(),
+            Self::Compressed(work) => work.span(),
+        }
+    }
+
+    pub(crate) fn wait_until(&self, stop: &dyn Fn() -> bool) -> Option<Result<(), Error>> {
+        match self {
+            Self::Plain(work) => work.wait_until(stop),
+            Self::Compressed(work) => Some(work.wait_until(stop)?.map(drop)),
+        }
+    }
+
+    fn on_end(&self, callback: impl FnOnce(Option<&Error>) + Send + 'static) {
+        match self {
+            Self::Plain(work) => work.on_end(|result| callback(result.as_ref().err())),
+            Self::Compressed(work) => work.on_end(|result| callback(result.as_ref().err())),
+        }
+    }
+}
+
 /// An operation in flight.
 #[pyclass(frozen, module = "ringway._ringway")]
 pub(crate) struct Work {
-    inner: Guarded<ringway::Work>,
+    inner: Guarded<InFlight>,
     keep: Mutex<Keep>,
 }
 
 impl Work {
     pub(crate) fn new(work: ringway::Work, keep: Keep) -> Self {
+        Self::of(InFlight::Plain(work), keep)
+    }
+
+    pub(crate) fn of(work: InFlight, keep: Keep) -> Self {
         Self {
             inner: Guarded::new(work),
             keep: Mutex::new(keep),
@@ -90,9 +131,9 @@ impl Work {
     fn _on_end(&self, callback: Py<PyAny>) -> PyResult<()> {
         self.inner.check()?;
         let keep = self.keep();
-        self.inner.on_end(move |result| {
+        self.inner.on_end(move |error| {
             RUNNING.fetch_add(1, Ordering::AcqRel);
-            let error = result.as_ref().err().map(raise);
+            let error = error.map(raise);
             Python::try_attach(|py| {
                 let outcome = error.map(|error| error.into_value(py));
                 if let Err(error) = callback.call1(py, (outcome,)) {

@@ -7,7 +7,9 @@ from ringway._types import Counts, Operation, Options, Range
 
 __all__ = [
     "ArenaBuffer",
+    "Bucket",
     "Communicator",
+    "Lanes",
     "Registration",
     "Start",
     "Work",
@@ -246,6 +248,25 @@ def init(**settings: object) -> Communicator: ...
 def after_fork() -> None: ...
 
 # What ringway.torch is made of.
+
+@final
+class Lanes:
+    """Where averages of gradients run, all in the form of one kind of codec."""
+
+    def __new__(cls, communicator: Communicator, codec: str, feedback: bool, seed: int) -> Lanes: ...
+    def bucket(self, tensors: Sequence[tuple[str, Sequence[int]]]) -> Bucket:
+        """A bucket of tensors, of which name and shape are given. All ranks make them in the same order."""
+
+@final
+class Bucket:
+    """A bucket of gradients with its codec."""
+
+    def submit(self, range: Range, keep: object) -> Work:
+        """Starts averaging 32-bit floats, which ``keep`` keeps."""
+    def state(self) -> bytes:
+        """What the codec keeps for later averages, after those that are under way."""
+    def restore(self, state: bytes) -> None:
+        """Takes up what :meth:`state` gave."""
 
 @type_check_only
 class Store(Protocol):

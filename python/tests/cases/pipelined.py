@@ -329,6 +329,37 @@ def resuming():
     same((parameters(net), expected), "resuming")
 
 
+def compressed():
+    """Codecs under the pipeline: the same bits on all ranks, near what they are without, and resumed the same again."""
+    exact, _ = train_compressed("plain")
+    for wire, near in {"bf16": 1e-3, "int8": 1e-3, "topk:0.1": 0.05, "powersgd:2": 0.05}.items():
+        found, state = train_compressed(wire)
+        flat, plain = (torch.cat([p.reshape(-1) for p in tensors]) for tensors in (found, exact))
+        assert 0 < (flat - plain).norm() < near * plain.norm(), wire
+        first = flat.clone()
+        dist.broadcast(first, 0)
+        assert torch.equal(flat, first), wire
+        same((train_compressed(wire, state)[0], found), wire)
+
+
+def train_compressed(wire, state=None):
+    """The parameters after all steps, begun at the third with a state, and the state before the third."""
+    net = model()
+    pipeline = ringway.torch.Pipeline(net, torch.optim.SGD(net.parameters(), lr=0.1), bucket_bytes=BYTES, wire=wire)
+    if state is not None:
+        of_net, of_pipeline = torch.load(io.BytesIO(state))
+        net.load_state_dict(of_net)
+        pipeline.load_state_dict(of_pipeline)
+    file = io.BytesIO()
+    for k in range(0 if state is None else 3, STEPS):
+        if k == 3:
+            torch.save([net.state_dict(), pipeline.state_dict()], file)
+        loss(net, k).backward()
+        pipeline.step()
+    pipeline.synchronize()
+    return parameters(net), file.getvalue()
+
+
 def copies():
     """Copies of the model are models of their own."""
     net = model()
@@ -384,6 +415,7 @@ run(
     the_program_s_own_calls,
     step_hooks,
     resuming,
+    compressed,
     copies,
     ranks_are_made_alike,
     while_computing,

@@ -6,7 +6,7 @@ use std::{
     marker::PhantomData,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ringway_codec::{Codec, Controller, Decision, Options, Tensors};
@@ -190,6 +190,7 @@ impl Bucket {
         let work = CompressedWork {
             end: Arc::default(),
             adaptive: self.adaptive.clone(),
+            begun: Instant::now(),
         };
         *lock(&self.under_way.count) += 1;
         let job = Job {
@@ -253,10 +254,17 @@ impl Job {
     /// The first end stands.
     fn end(&mut self, result: Result<Traffic, Error>) {
         let mut ended = lock(&self.end.ended);
-        if ended.result.is_none() {
-            ended.result = Some(result);
-            ended.buffer = self.buffer.take();
-            self.end.set.notify_all();
+        if ended.result.is_some() {
+            return;
+        }
+        let callback = ended.callback.take();
+        ended.result = Some(result.clone());
+        ended.at = Some(Instant::now());
+        ended.buffer = self.buffer.take();
+        self.end.set.notify_all();
+        drop(ended);
+        if let Some(callback) = callback {
+            callback(&result);
         }
     }
 }
@@ -281,6 +289,12 @@ impl Drop for Job {
     }
 }
 
+/// Called once, with how a sum ended.
+type Callback = Box<dyn FnOnce(&Result<Traffic, Error>) + Send>;
+
+/// How long a wait that can be stopped goes without asking.
+const ASKED_EVERY: Duration = Duration::from_millis(50);
+
 #[derive(Default)]
 struct End {
     ended: Mutex<Ended>,
@@ -290,6 +304,8 @@ struct End {
 #[derive(Default)]
 struct Ended {
     result: Option<Result<Traffic, Error>>,
+    at: Option<Instant>,
+    callback: Option<Callback>,
     /// Until it is taken.
     buffer: Option<Box<dyn Any + Send>>,
 }
@@ -299,6 +315,7 @@ struct Ended {
 pub struct CompressedWork {
     end: Arc<End>,
     adaptive: Option<Arc<Adaptive>>,
+    begun: Instant,
 }
 
 impl CompressedWork {
@@ -312,6 +329,15 @@ impl CompressedWork {
     /// # Errors
     /// Those of [`Communicator::all_reduce_compressed`].
     pub fn wait(&self) -> Result<Traffic, Error> {
+        loop {
+            if let Some(result) = self.wait_until(&|| false) {
+                return result;
+            }
+        }
+    }
+
+    /// Like [`Self::wait`] until `stop` says so; `None` then. It goes on. `stop` is asked at least every 50 ms.
+    pub fn wait_until(&self, stop: &dyn Fn() -> bool) -> Option<Result<Traffic, Error>> {
         let mut ended = lock(&self.end.ended);
         let began = ended.result.is_none().then(Instant::now);
         loop {
@@ -319,13 +345,31 @@ impl CompressedWork {
                 if let (Some(adaptive), Some(began)) = (&self.adaptive, began) {
                     adaptive.waited(began.elapsed());
                 }
-                return result.clone();
+                return Some(result.clone());
             }
-            ended = self
-                .end
-                .set
-                .wait(ended)
-                .unwrap_or_else(PoisonError::into_inner);
+            if stop() {
+                return None;
+            }
+            let woken = self.end.set.wait_timeout(ended, ASKED_EVERY);
+            ended = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// When it was started and when it ended; `None` while it is in flight.
+    pub fn span(&self) -> Option<(Instant, Instant)> {
+        Some((self.begun, lock(&self.end.ended).at?))
+    }
+
+    /// Calls `callback` when the sum ends (at once if it has), on the lane's thread.
+    pub fn on_end(&self, callback: impl FnOnce(&Result<Traffic, Error>) + Send + 'static) {
+        let mut ended = lock(&self.end.ended);
+        match &ended.result {
+            Some(result) => {
+                let result = result.clone();
+                drop(ended);
+                callback(&result);
+            }
+            None => ended.callback = Some(Box::new(callback)),
         }
     }
 }

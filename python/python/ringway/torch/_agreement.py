@@ -14,13 +14,13 @@ _SHOWN = 5
 """Parameters that an error names."""
 
 
-def check_models(engine: Engine, names: Sequence[str], parameters: Sequence[nn.Parameter], bucket_bytes: int) -> None:
-    """An error on all ranks if one has other parameters than rank 0."""
+def check_models(engine: Engine, names: Sequence[str], parameters: Sequence[nn.Parameter], settings: str) -> None:
+    """An error on all ranks if one has other parameters or settings than rank 0."""
     lines = [
         f"{name}: {str(parameter.dtype).removeprefix('torch.')} {tuple(parameter.shape)}, strides {parameter.stride()}"
         for name, parameter in zip(names, parameters, strict=True)
     ]
-    lines.append(f"bucket_bytes={bucket_bytes}")
+    lines.append(settings)
     text = "\n".join(lines).encode()
     digests = engine.all_gather(torch.frombuffer(bytearray(hashlib.sha256(text).digest()), dtype=torch.uint8))
     if bool((digests == digests[0]).all()):

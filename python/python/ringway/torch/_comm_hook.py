@@ -1,57 +1,67 @@
 """Communication hooks of DistributedDataParallel."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from ringway import ArgumentError
 from ringway.torch._backend import _backend_of
+from ringway.torch._codec import PLAIN, Codecs
 from ringway.torch._engine import AVERAGE, Engine
 from ringway.torch._work import RingwayWork
 
-Hook = Callable[[object, dist.GradBucket], Future[Tensor]]
-"""What `register_comm_hook` takes."""
 
-_WIRE = {"plain": None, "fp16": torch.float16, "bf16": torch.bfloat16}
+class CommHook:
+    """What :func:`comm_hook` makes. With its state a run that is resumed goes on with what was not sent yet."""
+
+    def __init__(self, engine: Engine, codecs: Codecs | None) -> None:
+        self._engine, self._codecs = engine, codecs
+        self._is_settled = False
+        """Whether DistributedDataParallel has made its buckets anew, as it does after the first step."""
+        # DistributedDataParallel asks for a function's names.
+        self.__name__ = self.__qualname__ = "ringway.torch.comm_hook"
+
+    def __call__(self, state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+        gradients, index = bucket.buffer(), bucket.index()
+        codecs = self._codecs if self._is_settled and gradients.dtype == torch.float32 else None
+        if codecs is None:
+            # DistributedDataParallel begins with the last layers.
+            work = self._engine.start_all_reduce(gradients, AVERAGE, min(index + 1, 255))
+        else:
+            shapes = [list(parameter.shape) for parameter in bucket.parameters()]
+            codecs.prepare(index, [(f"bucket {index}, parameter {at}", shape) for at, shape in enumerate(shapes)])
+            work = codecs.start_average(index, gradients)
+        self._is_settled = self._is_settled or bucket.is_last()
+        return RingwayWork([work], [gradients]).get_future().then(_first)
+
+    def state_dict(self) -> dict[str, object]:
+        """What the codecs have kept; empty without."""
+        return {} if self._codecs is None else self._codecs.state()
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Takes up what :meth:`state_dict` gave, on the rank that it was of."""
+        if self._codecs is not None:
+            self._codecs.load(state)
 
 
-def comm_hook(wire: str = "plain", *, group: dist.ProcessGroup | None = None) -> Hook:
+def comm_hook(
+    wire: str = PLAIN, *, feedback: bool = True, seed: int = 0, group: dist.ProcessGroup | None = None
+) -> CommHook:
     """A hook that averages DistributedDataParallel's gradients over Ringway, for ``model.register_comm_hook(None,
     hook)``.
 
-    ``wire`` is what gradients are between ranks: ``"plain"`` as they are, ``"fp16"`` or ``"bf16"`` rounded to half
-    precision, which is half of the bytes. They are rounded once before the average and once after it; values beyond
-    the range of fp16 (65,504) become infinite, as a loss scale would have them.
+    ``wire`` is what 32-bit gradients are between ranks: ``"plain"`` as they are, or the name of a codec: fp16, bf16,
+    int8, int4, int:BITS, dynamic:ERROR, topk:SHARE, threshold:MAGNITUDE, powersgd:RANK. With ``feedback`` what was not
+    sent is added to the next gradient; without, numbers are rounded at random, by ``seed``. The first step is plain:
+    after it DistributedDataParallel makes its buckets anew.
 
-    Buckets that the next forward pass needs first have the highest priority. ``group`` is the process group of the
-    model, of the backend ringway; without it, the default group.
+    A gradient that is not finite, or that the codec cannot hold, is an error on all ranks that names it.
+
+    ``group`` is the process group of the model, of the backend ringway; without it, the default group.
     """
-    if wire not in _WIRE:
-        raise ArgumentError(f"there is no wire format {wire!r}; expected one of {', '.join(_WIRE)}")
-    engine, dtype = Engine(_backend_of(group)), _WIRE[wire]
-    staging: dict[int, Tensor] = {}
-    """Memory that ranks of one host reach without a copy, by bucket."""
-
-    def hook(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
-        gradients = bucket.buffer()
-        memory = gradients
-        if dtype is not None and gradients.dtype != dtype:
-            index, count = bucket.index(), gradients.numel()
-            kept = staging.get(index)
-            if kept is None or kept.numel() != count:
-                kept = staging[index] = engine.allocate(count, dtype)
-            memory = kept.copy_(gradients)
-        # DistributedDataParallel begins with the last layers.
-        work = engine.start_all_reduce(memory, AVERAGE, min(bucket.index() + 1, 255))
-        finish = None if memory is gradients else partial(gradients.copy_, memory)
-        return RingwayWork([work], [gradients], finish).get_future().then(_first)
-
-    return hook
+    engine = Engine(_backend_of(group))
+    return CommHook(engine, None if wire == PLAIN else Codecs(engine, wire, feedback, seed))
 
 
-def _first(done: "Future[list[Tensor]]") -> Tensor:
+def _first(done: Future[list[Tensor]]) -> Tensor:
     return done.value()[0]

@@ -1,9 +1,10 @@
 """Training with gradients that are reduced, and parameters that are updated, while the model computes."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ringway import ArgumentError, Error
+from ringway._ringway import Work
 from ringway.torch import _agreement, _record
 from ringway.torch._backend import _backend_of
+from ringway.torch._codec import PLAIN, Codecs
 from ringway.torch._divided import DividedOptimizer, Hyperparameters
 from ringway.torch._engine import AVERAGE, Engine
 from ringway.torch._tensors import number_kind
@@ -37,6 +40,8 @@ class Pipeline:
     has an all-reduce to itself, smaller ones share those of about that size. Every rank must use the same parameters
     in a step; if not, all ranks get an :class:`ringway.Error` that names them.
 
+    ``wire``, ``feedback`` and ``seed`` are those of :func:`ringway.torch.comm_hook`: what gradients are between ranks.
+
     Whoever reads parameters or gradients other than by calling modules calls :meth:`synchronize` first. The
     ``state_dict`` of model and optimizer do so by themselves.
     """
@@ -48,13 +53,18 @@ class Pipeline:
         *,
         group: dist.ProcessGroup | None = None,
         bucket_bytes: int = 1 << 19,
+        wire: str = PLAIN,
+        feedback: bool = True,
+        seed: int = 0,
     ) -> None:
         self._optimizer = optimizer
         self._divided = DividedOptimizer(optimizer)
         self._names, self._parameters = _of_both(model, self._divided)
         self._bucket_bytes = bucket_bytes
         self._engine = Engine(_backend_of(group))
-        _agreement.check_models(self._engine, self._names, self._parameters, bucket_bytes)
+        settings = f"bucket_bytes={bucket_bytes}, wire={wire}, feedback={feedback}, seed={seed}"
+        _agreement.check_models(self._engine, self._names, self._parameters, settings)
+        self._codecs = None if wire == PLAIN else Codecs(self._engine, wire, feedback, seed)
         for tensor in (*model.parameters(), *model.buffers()):
             _agreement.copy_from_first(self._engine, tensor.detach())
         self._flags = _agreement.Flags(self._engine, self._names)
@@ -133,16 +143,16 @@ class Pipeline:
             self._average()
         return time.perf_counter() - began
 
-    def state_dict(self) -> dict[str, list[str]]:
-        """The order in which gradients are reduced. A run that is resumed with it makes the same calls, and so gets the
-        same bits."""
+    def state_dict(self) -> dict[str, Any]:
+        """The order in which gradients are reduced, and what codecs have not sent yet, which is each rank's own. A run
+        that is resumed with it makes the same calls, and so gets the same bits."""
         self.synchronize()
         if self._came is not None:
             return {}
-        orders = {"order": self._order, "need": self._need}
-        return {key: [self._names[index] for index in order] for key, order in orders.items()}
+        order, need = ([self._names[index] for index in order] for order in (self._order, self._need))
+        return {"order": order, "need": need, "wire": None if self._codecs is None else self._codecs.state()}
 
-    def load_state_dict(self, state: Mapping[str, Sequence[str]]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes up what :meth:`state_dict` gave, on all ranks. Model and optimizer have state of their own."""
         self.synchronize()
         if not state:
@@ -153,8 +163,10 @@ class Pipeline:
             raise ArgumentError(
                 "this is the state of a pipeline for other parameters: load it into one for the same model"
             )
-        self._place([numbers[name] for name in order], [numbers[name] for name in need])
         self._came = None
+        if self._codecs is not None:
+            self._codecs.load(state["wire"] or {})
+        self._place([numbers[name] for name in order], [numbers[name] for name in need])
 
     # What hooks call.
 
@@ -208,6 +220,10 @@ class Pipeline:
         turn = {index: at for at, index in enumerate(self._need)}
         for unit in self._units:
             unit.priority = 254 - min(turn[index] for index in unit.parameters) * 254 // len(self._parameters)
+        if self._codecs is not None and self._came is None:
+            for number, unit in enumerate(self._units):
+                tensors = [(self._names[index], list(self._parameters[index].shape)) for index in unit.parameters]
+                self._codecs.prepare(number, tensors)
         self._next = 0
         """The unit whose all-reduce is to be started next."""
         self._plan = _Plan(frozenset(), {}, self._units)
@@ -257,8 +273,14 @@ class Pipeline:
         self._next += 1
         if len(unit.absent) == len(unit.parameters) and self._is_frozen(unit):
             return
-        unit.work = self._engine.start_all_reduce(unit.memory(), AVERAGE, unit.priority)
+        unit.work = self._average_of(unit)
         self._in_flight[unit] = None
+
+    def _average_of(self, unit: Unit) -> Work:
+        memory = unit.memory()
+        if self._codecs is None or self._came is not None or memory.dtype != torch.float32:
+            return self._engine.start_all_reduce(memory, AVERAGE, unit.priority)
+        return self._codecs.start_average(self._units.index(unit), memory)
 
     def _average(self) -> None:
         """Waits until all gradients are averages."""

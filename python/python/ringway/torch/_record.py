@@ -31,6 +31,11 @@ def started(operation: Operation, size: int, work: Work) -> None:
         recorder.started(_NAMES[operation[0]], size, work)
 
 
+def started_compressed(codec: str, size: int, work: Work) -> None:
+    if recorder is not None:
+        recorder.started(f"all_reduce, {codec}", size, work)
+
+
 def called(operation: Operation, size: int, began: float) -> None:
     if recorder is not None:
         recorder.called(_NAMES[operation[0]], size, began, time.perf_counter())

@@ -1,0 +1,92 @@
+//! Gradient codecs: lanes on which buckets are added up in a codec's form.
+
+use pyo3::{prelude::*, types::PyBytes};
+use ringway::{
+    ReduceOp,
+    codec::{Codec, Feedback, Kind, Options, Tensor, Tensors},
+};
+
+use crate::{
+    call::parse,
+    communicator::Communicator,
+    error::{Class, raise},
+    guard::Guarded,
+    tensor::{Range, memory},
+    work::{InFlight, Keep, Work},
+};
+
+/// While one bucket is encoded, another is on the wire.
+const LANES: usize = 2;
+
+/// Where compressed averages run, all with one kind of codec.
+#[pyclass(frozen, module = "ringway._ringway")]
+pub(crate) struct Lanes {
+    inner: Guarded<ringway::Lanes>,
+    kind: Kind,
+    options: Options,
+}
+
+#[pymethods]
+impl Lanes {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        communicator: &Communicator,
+        codec: &str,
+        feedback: bool,
+        seed: u64,
+    ) -> PyResult<Self> {
+        let kind = parse(codec)?;
+        let feedback = if feedback {
+            Feedback::Residual
+        } else {
+            Feedback::Nothing
+        };
+        let engine = communicator.engine()?;
+        let lanes = py.detach(|| engine.lanes(LANES)).map_err(|e| raise(&e))?;
+        Ok(Self {
+            inner: Guarded::new(lanes),
+            kind,
+            options: Options { feedback, seed },
+        })
+    }
+
+    /// A bucket of tensors, of which name and shape are given.
+    fn bucket(&self, tensors: Vec<(String, Vec<usize>)>) -> PyResult<Bucket> {
+        self.inner.check()?;
+        let tensors = tensors
+            .into_iter()
+            .map(|(name, shape)| Tensor::new(name, shape));
+        let codec = Codec::new(self.kind, self.options, Tensors::new(tensors.collect()));
+        Ok(Bucket(Guarded::new(self.inner.bucket(codec))))
+    }
+}
+
+/// A bucket of gradients with its codec.
+#[pyclass(frozen, module = "ringway._ringway")]
+pub(crate) struct Bucket(Guarded<ringway::Bucket>);
+
+#[pymethods]
+impl Bucket {
+    /// Starts averaging 32-bit floats, which `keep` keeps.
+    fn submit(&self, range: Range, keep: Py<PyAny>) -> PyResult<Work> {
+        self.0.check()?;
+        let work = self.0.submit(memory(range), ReduceOp::Average);
+        let work = InFlight::Compressed(work.map_err(|e| raise(&e))?);
+        Ok(Work::of(work, Keep::Object(keep)))
+    }
+
+    /// What the codec keeps for later averages, after those that are under way.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.0.check()?;
+        let state = py.detach(|| self.0.codec().state());
+        Ok(PyBytes::new(py, &state))
+    }
+
+    /// Takes up what `state` gave.
+    fn restore(&self, py: Python<'_>, state: &[u8]) -> PyResult<()> {
+        self.0.check()?;
+        let restored = py.detach(|| self.0.codec().restore(state));
+        restored.map_err(|error| Class::Argument.error(error.to_string()))
+    }
+}
