@@ -322,6 +322,7 @@ impl RdmaTransport {
         if self.is_lost(peer) {
             return;
         }
+        self.end_probes(peer);
         let state = &mut self.peers[peer];
         state.route = Route::Rdma;
         state.retry.works(now);
@@ -377,6 +378,7 @@ impl RdmaTransport {
         if self.is_lost(peer) {
             return;
         }
+        self.end_probes(peer);
         let state = &mut self.peers[peer];
         let is_first = state.round == 0;
         let was = std::mem::replace(&mut state.route, Route::Tcp);

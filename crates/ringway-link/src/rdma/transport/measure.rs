@@ -13,7 +13,7 @@ use ringway_plan::Rank;
 use ringway_sys::Staging;
 
 use super::{
-    RdmaTransport,
+    NOTES, RdmaTransport,
     exchange::{self, Stage},
     link::{Link, PING, PONG, PROBE_ROOM, STREAM},
     peer::Route,
@@ -133,12 +133,35 @@ impl RdmaTransport {
         let until = now + self.settings.proof_timeout;
         self.peers[peer].route = Route::Measuring { until };
         self.peers[peer].measurement = Some(Measurement::new(now));
+        self.begin_probes(peer);
         self.send_probe(peer);
     }
 
+    /// Probes over TCP have an operation of their own, so that it can be ended in the middle.
+    fn begin_probes(&mut self, peer: Rank) {
+        let op = self.probes(peer);
+        self.peers[peer].probes = Some(op);
+        self.tcp.begin(exchange::GROUP, op, NOTES);
+    }
+
+    /// Forgets what is left of the probes: a message that is waited for would have TCP look for it at every poll.
+    pub(super) fn end_probes(&mut self, peer: Rank) {
+        self.peers[peer].measurement = None;
+        if let Some(op) = self.peers[peer].probes.take() {
+            self.tcp.cancel(exchange::GROUP, op);
+        }
+    }
+
+    /// The operation of the probes to a peer in this round, the same on both sides. A rank's pairs have different sums; notes have
+    /// operation 0.
+    fn probes(&self, peer: Rank) -> u32 {
+        let pair = (self.own + peer) as u32 % (1 << 20);
+        1 + ((self.peers[peer].round % 2048) << 20 | pair)
+    }
+
     fn send_probe(&mut self, peer: Rank) {
+        let op = self.probes(peer);
         let state = &mut self.peers[peer];
-        let round = state.round;
         let (Some(measurement), Some(link), Ok(device)) =
             (&mut state.measurement, &mut state.link, &mut self.device)
         else {
@@ -158,15 +181,15 @@ impl RdmaTransport {
             Step::TcpPing => {
                 let pong = self
                     .tcp
-                    .recv(peer, key(round, TCP_PONG, done), Sink::View(PING_BYTES));
+                    .recv(peer, key(op, TCP_PONG, done), Sink::View(PING_BYTES));
                 self.check(peer, pong);
                 self.send_over_tcp(peer, TCP_PING, done, PING_BYTES);
             }
             Step::TcpStream => {
                 let number = PINGS + done;
-                let pong =
-                    self.tcp
-                        .recv(peer, key(round, TCP_PONG, number), Sink::View(PING_BYTES));
+                let pong = self
+                    .tcp
+                    .recv(peer, key(op, TCP_PONG, number), Sink::View(PING_BYTES));
                 self.check(peer, pong);
                 for at in 0..STREAM_MESSAGES {
                     self.send_over_tcp(peer, TCP_STREAM, done * STREAM_MESSAGES + at, PROBE_ROOM);
@@ -178,17 +201,18 @@ impl RdmaTransport {
     fn send_over_tcp(&mut self, peer: Rank, what: u32, number: u32, len: usize) {
         let probe = self.probe.get_or_insert_with(|| Staging::new(PROBE_ROOM));
         let memory = probe.memory().slice(0..len);
-        let key = key(self.peers[peer].round, what, number);
+        let key = key(self.probes(peer), what, number);
         let sent = self.tcp.send(peer, key, memory, u8::MAX);
         self.check(peer, sent);
     }
 
     /// Gets ready to answer a peer that measures.
     pub(super) fn expect_probes(&mut self, peer: Rank) {
-        let round = self.peers[peer].round;
-        let pings = (0..PINGS).map(|number| (key(round, TCP_PING, number), PING_BYTES));
-        let streams = (0..STREAMS * STREAM_MESSAGES)
-            .map(|number| (key(round, TCP_STREAM, number), PROBE_ROOM));
+        self.begin_probes(peer);
+        let op = self.probes(peer);
+        let pings = (0..PINGS).map(|number| (key(op, TCP_PING, number), PING_BYTES));
+        let streams =
+            (0..STREAMS * STREAM_MESSAGES).map(|number| (key(op, TCP_STREAM, number), PROBE_ROOM));
         for (key, len) in pings.chain(streams) {
             let posted = self.tcp.recv(peer, key, Sink::View(len));
             self.check(peer, posted);
@@ -219,10 +243,10 @@ impl RdmaTransport {
 
     /// A probe has come by TCP.
     pub(super) fn probe_came_by_tcp(&mut self, peer: Rank, key: MessageKey) {
-        if key.slice / NUMBERS != self.peers[peer].round % NUMBERS {
+        if self.peers[peer].probes != Some(key.op) {
             return;
         }
-        let number = key.slice % NUMBERS;
+        let number = key.slice;
         match key.message {
             TCP_PING => self.send_over_tcp(peer, TCP_PONG, number, PING_BYTES),
             TCP_STREAM if (number + 1).is_multiple_of(STREAM_MESSAGES) => {
@@ -245,6 +269,9 @@ impl RdmaTransport {
             return;
         }
         if measurement.measured(now - measurement.began) {
+            // Each has its time: a rank that computes in between polls seldom.
+            let until = now + self.settings.proof_timeout;
+            state.route = Route::Measuring { until };
             return self.send_probe(peer);
         }
         let figures = format!(
@@ -273,17 +300,14 @@ impl RdmaTransport {
     }
 }
 
-/// How many numbers the probes of a kind may have in a round.
-const NUMBERS: u32 = 64;
-
 /// The key of a probe over TCP.
-const fn key(round: u32, what: u32, number: u32) -> MessageKey {
+const fn key(op: u32, what: u32, number: u32) -> MessageKey {
     MessageKey {
         group: exchange::GROUP,
-        op: 0,
+        op,
         lane: 0,
         message: what,
-        slice: round % NUMBERS * NUMBERS + number,
+        slice: number,
     }
 }
 

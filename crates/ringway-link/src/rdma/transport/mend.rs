@@ -173,6 +173,7 @@ impl RdmaTransport {
         if let Some(mut old) = self.peers[peer].link.take() {
             old.recycle(&mut self.pool);
         }
+        self.end_probes(peer);
         self.peers[peer].begin_round();
         self.on_tcp.retain(|&(other, ..)| other != peer);
         self.make_offer(peer);
@@ -186,6 +187,7 @@ impl RdmaTransport {
         }
         self.open -= usize::from(state.route.is_open());
         state.route = Route::Lost(error.clone());
+        self.end_probes(peer);
         self.close_link(peer);
         self.events.push(Event::Lost { peer, error });
     }

@@ -116,6 +116,8 @@ pub(super) struct Peer {
     /// It measures before it gives its verdict, and waits for answers.
     pub(super) measures: bool,
     pub(super) measurement: Option<Measurement>,
+    /// The operation of probes over TCP that has begun.
+    pub(super) probes: Option<u32>,
     /// RDMA to it was measured by this side.
     pub(super) is_measured: bool,
     /// TCP to it was measured to be faster, by either side.
@@ -143,6 +145,7 @@ impl Peer {
             accepted: false,
             measures: false,
             measurement: None,
+            probes: None,
             is_measured: false,
             prefers_tcp: false,
             early: Vec::new(),
@@ -159,7 +162,6 @@ impl Peer {
         self.retry.begun();
         self.fault = None;
         self.accepted = false;
-        self.measurement = None;
         self.early.clear();
         self.has_refused = false;
         self.hears_end = false;
