@@ -1,6 +1,6 @@
 //! What gradient codecs are made of: magnitudes, quantisation by blocks, the largest elements.
 //!
-//! Each is one body in plain Rust, compiled once for every [`Level`]: the compiler makes vectors of it. No sum is taken in
+//! Each is one body in plain Rust, compiled once for every [`Level`](crate::Level): the compiler makes vectors of it. No sum is taken in
 //! an order that depends on the width of a register, so all levels give the same bits.
 
 mod measure;
