@@ -148,7 +148,7 @@ fn nccl_gets_settings_in_every_form() {
     assert!(run(&[]).contains("\n  evidence  /proc/net/route: default by eth0\n"));
     assert!(run(&["--export"]).contains("\nexport NCCL_SOCKET_IFNAME='=eth0'\n"));
     let json: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
-    assert_eq!(json["settings"][0]["name"], "NCCL_IB_DISABLE");
-    assert_eq!(json["settings"][0]["value"], "1");
+    assert_eq!(json["settings"][0]["name"], "NCCL_SOCKET_IFNAME");
+    assert_eq!(json["settings"][0]["value"], "=eth0");
     fs::remove_dir_all(dir).unwrap();
 }

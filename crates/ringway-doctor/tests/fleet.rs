@@ -353,6 +353,61 @@ fn a_broken_way_of_several_hits_some_source_ports() {
     assert!(finding.evidence[0].value.contains("40003, 40004"));
 }
 
+/// Hosts with a network for data, and a slow one for management.
+fn two_networks(hosts: usize) -> Fleet {
+    let mut fleet = healthy(hosts);
+    for pair in &mut fleet.pairs {
+        let mut slow = pair.paths[0].clone();
+        for port in [&mut slow.at_a, &mut slow.at_b] {
+            port.interface = "mgmt0".to_owned();
+            port.speed = Some(1e9);
+        }
+        for way in [&mut slow.there, &mut slow.back] {
+            way.bandwidth = Some(0.1e9);
+        }
+        slow.round_trip = Some((200e-6, 220e-6));
+        pair.paths.push(slow);
+    }
+    fleet
+}
+
+#[test]
+fn a_network_that_is_slower_by_design_is_no_finding() {
+    for hosts in 2..6 {
+        assert_eq!(found(&two_networks(hosts)), []);
+    }
+    // A slow port of it is told by the others of the same.
+    let mut fleet = two_networks(4);
+    for pair in fleet.pairs.iter_mut().filter(|pair| pair.a == 0) {
+        let Path { there, back, .. } = &mut pair.paths[1];
+        (there.bandwidth, back.bandwidth) = (Some(0.01e9), Some(0.01e9));
+    }
+    let finding = only(&fleet);
+    assert_eq!(finding.subject, "node0 mgmt0");
+    assert!(
+        finding.problem.contains("0.100 GB/s are usual"),
+        "{finding:#?}"
+    );
+}
+
+#[test]
+fn a_way_on_which_nothing_is_answered_is_an_error() {
+    let mut fleet = two_networks(3);
+    let path = &mut fleet.pairs[0].paths[0];
+    path.flows = vec![Flow {
+        sent: 10,
+        ..Flow::default()
+    }];
+    (path.there, path.back, path.round_trip) = (Way::default(), Way::default(), None);
+    let finding = only(&fleet);
+    assert_eq!(finding.subject, "node0 eth0 - node1 eth0");
+    assert_eq!(finding.severity, Severity::Error);
+    assert!(
+        finding.problem.contains("nothing is answered"),
+        "{finding:#?}"
+    );
+}
+
 #[test]
 fn late_datagrams_long_round_trips_and_clocks_are_found() {
     let mut fleet = healthy(4);

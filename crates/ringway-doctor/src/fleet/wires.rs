@@ -1,7 +1,9 @@
 //! Ports, cables and ways through the fabric that are slow, lose packets or change them.
 
+use std::collections::BTreeMap;
+
 use super::{
-    Aspect, Fleet,
+    Aspect, Fleet, Pair, Path,
     blame::{Blame, Culprit, Directed, End, blame, directions},
     finding, median, work,
 };
@@ -85,18 +87,20 @@ struct Kind<'a> {
 pub(super) fn judge(fleet: &Fleet) -> Vec<Finding> {
     let ways = directions(fleet);
     let rate = |way: &Directed<'_>| way.way.bandwidth;
-    let reference = reference(&ways, &|way| way.way.bandwidth.map(|it| -it)).map(|it| -it);
+    let rates = Usual::of(&ways, &|way| way.way.bandwidth.map(|it| -it));
+    let reference = |way: &Directed<'_>| rates.on(way).map(|it| -it);
     let trip = |way: &Directed<'_>| way.path.round_trip.map(|it| it.0);
-    let quickest = self::reference(&ways, &trip);
+    let trips = Usual::of(&ways, &trip);
+    let quickest = |way: &Directed<'_>| trips.on(way);
     let kinds = [
         Kind {
             of: &SLOW,
             severity: Severity::Warning,
             what: &|way| {
-                let (got, usual) = (rate(way).unwrap_or(0.0), reference.unwrap_or(0.0));
+                let (got, usual) = (rate(way).unwrap_or(0.0), reference(way).unwrap_or(0.0));
                 format!("{} where {} are usual", gigabytes(got), gigabytes(usual))
             },
-            bad: &|way| Some(loss(rate(way)? / reference?)),
+            bad: &|way| Some(loss(rate(way)? / reference(way)?)),
         },
         Kind {
             of: &LOSS,
@@ -155,11 +159,11 @@ pub(super) fn judge(fleet: &Fleet) -> Vec<Finding> {
                 format!(
                     "a round trip takes {:.0} us at best where {:.0} are usual",
                     micro(trip(way)),
-                    micro(quickest)
+                    micro(quickest(way))
                 )
             },
             bad: &|way| {
-                let (own, usual) = (trip(way)?, quickest?);
+                let (own, usual) = (trip(way)?, quickest(way)?);
                 let long = own > ROUND_TRIP.0 * usual && own > usual + ROUND_TRIP.1;
                 Some(if long { 1.0 - usual / own } else { 0.0 })
             },
@@ -185,20 +189,40 @@ fn fault(is: bool) -> f64 {
     if is { 1.0 } else { 0.0 }
 }
 
-/// What ports reach at best, in the median; the less the better. The best way of a port tells what it can do, whoever is slow
-/// at the other end.
-fn reference(ways: &[Directed<'_>], of: &dyn Fn(&Directed<'_>) -> Option<f64>) -> Option<f64> {
-    let mut best: Vec<((usize, &str), f64)> = Vec::new();
-    for way in ways {
-        let Some(value) = of(way) else { continue };
-        for key in [way.from.key(), way.to.key()] {
-            match best.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, least)) => *least = least.min(value),
-                None => best.push((key, value)),
+/// The names of the two interfaces, in order.
+type Network<'a> = (&'a str, &'a str);
+
+/// The network of a way, by the names of its interfaces: hosts that are alike have a name for each network. One that is slower
+/// than another is so by design.
+fn network<'a>(way: &Directed<'a>) -> Network<'a> {
+    let (a, b) = (&way.from.port.interface, &way.to.port.interface);
+    (a.min(b), a.max(b))
+}
+
+/// What ports reach at best, in the median over those of a network; the less the better. The best way of a port tells what it can
+/// do, whoever is slow at the other end.
+struct Usual<'a>(BTreeMap<Network<'a>, f64>);
+
+impl<'a> Usual<'a> {
+    fn of(ways: &[Directed<'a>], of: &dyn Fn(&Directed<'_>) -> Option<f64>) -> Self {
+        let mut best: BTreeMap<Network<'_>, BTreeMap<_, f64>> = BTreeMap::new();
+        for way in ways {
+            let Some(value) = of(way) else { continue };
+            let ports = best.entry(network(way)).or_default();
+            for key in [way.from.key(), way.to.key()] {
+                let least = ports.entry(key).or_insert(value);
+                *least = least.min(value);
             }
         }
+        let medians = best
+            .into_iter()
+            .filter_map(|(network, ports)| Some((network, median(ports.into_values())?)));
+        Self(medians.collect())
     }
-    median(best.into_iter().map(|(_, value)| value))
+
+    fn on(&self, way: &Directed<'_>) -> Option<f64> {
+        self.0.get(&network(way)).copied()
+    }
 }
 
 fn tell(fleet: &Fleet, ways: &[Directed<'_>], kind: &Kind<'_>, blame: &Blame) -> Finding {
@@ -270,7 +294,10 @@ fn cause(
     };
     let host = &fleet.hosts[port.host].name;
     let interface = &port.port.interface;
-    let ends = || ways.iter().flat_map(|way| [way.from, way.to]);
+    // Those of its network: others are as they are by design.
+    let networks: Vec<_> = blame.ways.iter().map(|&way| network(&ways[way])).collect();
+    let alike = |way: &&Directed<'_>| networks.contains(&network(way));
+    let ends = || ways.iter().filter(alike).flat_map(|way| [way.from, way.to]);
     if kind.of.id == MTU.id {
         let others: Vec<f64> = ends()
             .filter(|end| end.host != port.host)
@@ -367,8 +394,11 @@ fn flows(fleet: &Fleet) -> Vec<Finding> {
         .iter()
         .flat_map(|pair| pair.paths.iter().map(move |path| (pair, path)));
     let silent = paths.filter_map(|(pair, path)| {
+        if path.flows.iter().all(|it| it.answered == 0) {
+            return Some(dead(fleet, pair, path));
+        }
         let dead: Vec<String> = path.flows.iter().filter(|it| it.answered == 0).map(|it| it.port.to_string()).collect();
-        if dead.is_empty() || dead.len() == path.flows.len() {
+        if dead.is_empty() {
             return None;
         }
         let (a, b) = (&fleet.hosts[pair.a].name, &fleet.hosts[pair.b].name);
@@ -382,6 +412,23 @@ fn flows(fleet: &Fleet) -> Vec<Finding> {
         )
     });
     silent.collect()
+}
+
+/// A way on which nothing is answered, while others between the two hosts work.
+fn dead(fleet: &Fleet, pair: &Pair, path: &Path) -> Finding {
+    let (a, b) = (&fleet.hosts[pair.a].name, &fleet.hosts[pair.b].name);
+    let (at_a, at_b) = (&path.at_a, &path.at_b);
+    let subject = format!("{a} {} - {b} {}", at_a.interface, at_b.interface);
+    let text =
+        "nothing is answered, though other interfaces of the two hosts reach each other".to_owned();
+    let asked: u64 = path.flows.iter().map(|it| it.sent).sum();
+    finding(&FLOWS, Severity::Error, &subject, text)
+        .saw(
+            format!("probe {} to {}", at_a.address, at_b.address),
+            format!("none of {asked} datagrams answered"),
+        )
+        .act("see the cables, the switches' ports and VLANs of both interfaces, and what may keep UDP from one of them: a firewall")
+        .0
 }
 
 fn clocks(fleet: &Fleet) -> Vec<Finding> {

@@ -135,6 +135,10 @@ fn ports_that_are_down_slow_or_of_another_network_carry_no_data() {
     );
     let advice = with("on connectx\nsys/class/infiniband/mlx5_1/ports/1/link_layer = InfiniBand");
     assert!(open(&advice, "NCCL_IB_HCA").contains("InfiniBand"));
+    let ports = "sys/class/infiniband/mlx5_{0,1}/ports/1";
+    let only = format!("on connectx\n- {ports}/gids/3\n{ports}/link_layer = InfiniBand");
+    assert!(open(&with(&only), "NCCL_IB_HCA").contains("finds them by itself"));
+    assert_eq!(value(&with(&only), "NCCL_IB_DISABLE"), None);
     let advice = with("on connectx\n- sys/class/infiniband/mlx5_{0,1}/ports/1/gids/3");
     assert!(open(&advice, "NCCL_IB_DISABLE").contains("routable"));
 }

@@ -32,8 +32,9 @@ const LOOK: Duration = Duration::from_secs(30);
 /// How long one may take to measure its processor and memory, once it is its turn.
 const WORK: Duration = Duration::from_secs(10);
 
-/// How long a pair may take to measure the wires between it.
-const ROUND: Duration = Duration::from_secs(30);
+/// How long a pair may take to measure the wires between it: of each network seconds, or half a minute where packets of full size
+/// get lost on the way.
+const ROUND: Duration = Duration::from_secs(240);
 
 /// How long a rank waits for rank 0, which may wait for others.
 const LEADER: Duration = Duration::from_secs(300);

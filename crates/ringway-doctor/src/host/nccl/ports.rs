@@ -48,13 +48,7 @@ pub(super) fn choose<'a>(host: &'a Host<'_>, advice: &mut Advice) -> Vec<Rail<'a
             "there are ports with a routable RoCE v2 address",
         )
         .all(states);
-    let infiniband: Vec<Evidence> = host
-        .devices
-        .iter()
-        .flat_map(|device| &device.ports)
-        .filter(|port| !port.ethernet && port.active())
-        .map(|port| seen(format!("{}/link_layer", port.dir), "InfiniBand"))
-        .collect();
+    let infiniband = infiniband(host);
     if !infiniband.is_empty() {
         advice.leave(
             "NCCL_IB_HCA",
@@ -90,16 +84,36 @@ fn candidates<'a>(host: &'a Host<'_>) -> Vec<Rail<'a>> {
     rails
 }
 
+/// Active ports of InfiniBand.
+fn infiniband(host: &Host<'_>) -> Vec<Evidence> {
+    let ports = host.devices.iter().flat_map(|device| &device.ports);
+    ports
+        .filter(|port| !port.ethernet && port.active())
+        .map(|port| seen(format!("{}/link_layer", port.dir), "InfiniBand"))
+        .collect()
+}
+
 /// No port can be used as it is.
 fn without(host: &Host<'_>, advice: &mut Advice) {
     if host.devices.is_empty() {
-        advice
-            .set(
-                "NCCL_IB_DISABLE",
-                "1",
-                "there is no RDMA device: data goes over TCP; on all hosts of the job or on none",
-            )
-            .saw("sys/class/infiniband", "empty or absent");
+        advice.leave(
+            "NCCL_IB_DISABLE",
+            "there is no RDMA device, by which data goes over TCP; whether other hosts of the job have one is not to be seen",
+            vec![seen("sys/class/infiniband", "empty or absent")],
+            vec![Step::act(
+                "if none is to use RDMA, NCCL_IB_DISABLE=1 on all hosts says so; if others do, mend this one: ringway doctor",
+            )],
+        );
+        return;
+    }
+    let infiniband = infiniband(host);
+    if !infiniband.is_empty() {
+        advice.leave(
+            "NCCL_IB_HCA",
+            "the active ports are InfiniBand's: NCCL finds them by itself, and its settings for RoCE do not apply",
+            infiniband,
+            vec![],
+        );
         return;
     }
     let states = host.devices.iter().flat_map(|device| &device.ports);

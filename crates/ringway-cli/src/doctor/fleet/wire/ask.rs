@@ -55,15 +55,33 @@ pub(in crate::doctor::fleet) struct Peer<'a> {
 
 /// Measures all ways to another host; an error if none leads there.
 pub(in crate::doctor::fleet) fn ask(own: &[Address], peer: &Peer<'_>) -> Result<Vec<Path>, String> {
-    let paths: Vec<Path> = ways(own, peer)
-        .into_iter()
-        .filter_map(|(from, to)| Line::new(from, to, peer).measure())
-        .collect();
-    if paths.is_empty() {
+    let measure = |(from, to): (&Address, &Address)| {
+        let measured = Line::new(from, to, peer).measure();
+        (
+            measured.is_some(),
+            measured.unwrap_or_else(|| silent(from, to)),
+        )
+    };
+    let paths: Vec<(bool, Path)> = ways(own, peer).into_iter().map(measure).collect();
+    if !paths.iter().any(|(answers, _)| *answers) {
         let tried: Vec<String> = peer.addresses.iter().map(|it| it.ip.to_string()).collect();
         return Err(format!("no datagram is answered at {}", tried.join(", ")));
     }
-    Ok(paths)
+    Ok(paths.into_iter().map(|(_, path)| path).collect())
+}
+
+/// A way on which nothing is answered.
+fn silent(from: &Address, to: &Address) -> Path {
+    let flow = Flow {
+        sent: CALLS as u64,
+        ..Flow::default()
+    };
+    Path {
+        at_a: from.report(),
+        at_b: to.report(),
+        flows: vec![flow],
+        ..Path::default()
+    }
 }
 
 /// Addresses on the same network, a pair for each interface; else those between which there is a route.
