@@ -4,6 +4,7 @@ import pytest
 import ringway
 import ringway.torch
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch_rank import join, leave, run
 
@@ -45,6 +46,10 @@ def different_branches():
                 pipeline.synchronize()
             others = "rank 1" if n == 2 else "ranks " + ", ".join(map(str, range(1, n)))
             assert f"left.weight has a gradient on rank 0 and none on {others}" in str(error.value)
+            # Nobody has updated anything, and all may save what they have.
+            everyones = [torch.empty_like(net.left.weight) for _ in range(n)]
+            dist.all_gather(everyones, net.state_dict()["left.weight"])
+            assert all(torch.equal(theirs, everyones[0]) for theirs in everyones)
             assert f"right.weight has a gradient on {others} and none on rank 0" in str(error.value)
 
 
@@ -94,6 +99,18 @@ def optimizers():
         ringway.torch.Pipeline(net.to("meta"), torch.optim.SGD(net.parameters()))
 
 
+def groups_that_are_added():
+    net = Choice()
+    optimizer = torch.optim.SGD(net.left.parameters(), lr=0.1)
+    pipeline = ringway.torch.Pipeline(net, optimizer)
+    train(net, pipeline, "left")
+    optimizer.add_param_group({"params": net.right.parameters()})
+    with pytest.raises(ringway.ArgumentError, match=r"SGD has other parameters .*add_param_group"):
+        train(net, pipeline, "left")
+    with pytest.raises(ringway.ArgumentError, match="add_param_group"):
+        optimizer.step()
+
+
 class Counting(torch.optim.SGD):
     """Keeps the number of steps in its groups."""
 
@@ -132,6 +149,7 @@ run(
     use_before_the_update,
     sparse_gradients,
     optimizers,
+    groups_that_are_added,
     an_optimizer_that_counts_in_its_groups,
     different_models,
     state_of_another_model,

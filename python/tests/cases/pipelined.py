@@ -292,6 +292,39 @@ def step_hooks():
     same(both(train, adam), "step hooks")
 
 
+def hooks_that_were_there_before():
+    """A hook that clips, registered before the pipeline: it sees averages."""
+
+    def clip(optimizer, *_):
+        seen.append(nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 0.05))
+
+    def make(net):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        optimizer.register_step_pre_hook(clip)
+        return optimizer
+
+    seen: list[torch.Tensor] = []
+    same(both(plainly, make), "hooks that were there before")
+    assert len(seen) == 2 * STEPS and all(norm > 0 for norm in seen)
+
+
+def loading():
+    """What is loaded right after a step stays what it is."""
+    net = model()
+    optimizer = adam(net)
+    pipeline = ringway.torch.Pipeline(net, optimizer, bucket_bytes=BYTES)
+    for k in range(3):
+        loss(net, k).backward()
+        pipeline.step()
+    states = copy.deepcopy(net.state_dict()), copy.deepcopy(optimizer.state_dict())
+    loss(net, 3).backward()
+    pipeline.step()
+    net.load_state_dict(states[0])
+    optimizer.load_state_dict(states[1])
+    pipeline.synchronize()
+    same((parameters(net), [states[0][name] for name, _ in net.named_parameters()]), "loading")
+
+
 def straight_on(make):
     net = model()
     pipeline = ringway.torch.Pipeline(net, make(net.parameters()), bucket_bytes=BYTES)
@@ -414,6 +447,8 @@ run(
     evaluation_in_between,
     the_program_s_own_calls,
     step_hooks,
+    hooks_that_were_there_before,
+    loading,
     resuming,
     compressed,
     copies,

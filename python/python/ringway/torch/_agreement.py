@@ -68,10 +68,11 @@ class Flags:
 
     def check(self) -> None:
         """Waits for the others' flags, once; an error on all ranks if a parameter has a gradient on some only."""
-        work, self._work = self._work, None
-        if work is None:
+        if self._work is None:
             return
-        work.wait()
+        self._work.wait()
+        # If that was interrupted, it is still to be waited for.
+        self._work = None
         some = ((self._counts > 0) & (self._counts < self._engine.size)).nonzero().flatten().tolist()
         if some:
             self._raise(some)

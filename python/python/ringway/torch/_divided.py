@@ -26,10 +26,22 @@ class DividedOptimizer:
                 f"that treats each parameter by itself (SGD, Adam, AdamW, ...)"
             )
         self._optimizer = optimizer
+        self._known = self._ids()
         self.is_stepping = False
 
     def parameters(self) -> list[Tensor]:
         return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+
+    def _ids(self) -> list[int]:
+        return [id(parameter) for parameter in self.parameters()]
+
+    def check_parameters(self) -> None:
+        """An error if the optimizer has been given others since."""
+        if self._ids() != self._known:
+            raise ArgumentError(
+                f"{self._name} has other parameters than when its pipeline was made (add_param_group?): make a new "
+                f"pipeline after such a change"
+            )
 
     def has_hooks(self) -> bool:
         """Whether the program has hooks that are to be called once a step."""

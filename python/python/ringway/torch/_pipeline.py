@@ -42,8 +42,8 @@ class Pipeline:
 
     ``wire``, ``feedback`` and ``seed`` are those of :func:`ringway.torch.comm_hook`: what gradients are between ranks.
 
-    Whoever reads parameters or gradients other than by calling modules calls :meth:`synchronize` first. The
-    ``state_dict`` of model and optimizer do so by themselves.
+    Whoever reads or writes parameters or gradients other than by calling modules calls :meth:`synchronize` first. The
+    ``state_dict`` and ``load_state_dict`` of model and optimizer do so by themselves.
     """
 
     def __init__(
@@ -93,8 +93,11 @@ class Pipeline:
         self._hook_parameters()
         for number, module in enumerate(self._modules.modules):
             module.register_forward_pre_hook(Hook(self._before_call, number), prepend=True)
-        model.register_state_dict_pre_hook(Hook(self._before_reading))  # type: ignore[no-untyped-call]
-        optimizer.register_state_dict_pre_hook(Hook(self._before_reading))
+            # Updates belong to the values that were there, and not to those that are loaded.
+            module.register_load_state_dict_pre_hook(Hook(self._before_access))  # type: ignore[no-untyped-call]
+        model.register_state_dict_pre_hook(Hook(self._before_access))  # type: ignore[no-untyped-call]
+        optimizer.register_state_dict_pre_hook(Hook(self._before_access))
+        optimizer.register_load_state_dict_pre_hook(Hook(self._before_access))
         optimizer.register_step_pre_hook(Hook(self._before_whole_step))
 
     # What the program calls.
@@ -115,7 +118,11 @@ class Pipeline:
         optimizer with step hooks of the program's, the step is taken as a whole and at once.
         """
         self._finish_updates()
+        self._divided.check_parameters()
         if self._are_averages or self._came is not None or self._divided.has_hooks():
+            if not self._are_averages:
+                # Before hooks of the program's that were there before the pipeline's.
+                self._average()
             self._optimizer.step()
             for parameter in self._parameters:
                 parameter.grad = None
@@ -197,12 +204,13 @@ class Pipeline:
         if needed is not None and self._updates:
             self._update([unit for unit in self._updates if unit in needed or unit.has_come()])
 
-    def _before_reading(self, _: int) -> None:
+    def _before_access(self, _: int) -> None:
         self._finish_updates()
 
     def _before_whole_step(self, _: int) -> None:
         if self._divided.is_stepping:
             return
+        self._divided.check_parameters()
         self._finish_updates()
         if not self._are_averages:
             self._average()
@@ -294,7 +302,11 @@ class Pipeline:
     def _deliver(self, arriving: Iterable[Unit]) -> list[Tensor]:
         """Waits for units and gives their parameters the gradients; returns those that have one."""
         began = time.perf_counter()
-        self._flags.check()
+        try:
+            self._flags.check()
+        except Error:
+            self._give_up()
+            raise
         for unit in arriving:
             assert unit.work is not None
             unit.work.wait()
@@ -308,6 +320,14 @@ class Pipeline:
                     parameters.append(self._parameters[index])
             unit.clear()
         return parameters
+
+    def _give_up(self) -> None:
+        """Drops the gradients of a step that ranks do not agree on: no rank has updated anything, and all keep what they had."""
+        for unit in (*self._in_flight, *self._updates):
+            if unit.work is not None:
+                unit.work.wait()
+            unit.clear()
+        self._in_flight, self._updates, self._waiting = {}, {}, {}
 
     def _settle_order(self, came: list[int]) -> None:
         """From the first backward pass on rank 0 all ranks know the order of gradients, and from the modules that were
@@ -355,11 +375,12 @@ class Pipeline:
             self._update(list(self._updates))
 
     def _update(self, arriving: list[Unit]) -> None:
-        """Waits for units and updates their parameters."""
-        parameters = self._deliver(arriving)
-        for unit in arriving:
-            del self._updates[unit]
-        self._divided.step(parameters, self._hyperparameters)
+        """Waits for units and updates their parameters, in whatever mode the forward pass that needs them runs."""
+        with torch.inference_mode(False), torch.autocast("cpu", enabled=False):
+            parameters = self._deliver(arriving)
+            for unit in arriving:
+                del self._updates[unit]
+            self._divided.step(parameters, self._hyperparameters)
         for parameter in parameters:
             parameter.grad = None
 
