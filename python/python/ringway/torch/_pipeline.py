@@ -322,7 +322,7 @@ class Pipeline:
         return parameters
 
     def _give_up(self) -> None:
-        """Drops the gradients of a step that ranks do not agree on. No rank has updated anything: all keep what they had."""
+        """Drops the gradients of a step that ranks do not agree on. No rank has updated anything."""
         for unit in (*self._in_flight, *self._updates):
             if unit.work is not None:
                 unit.work.wait()
