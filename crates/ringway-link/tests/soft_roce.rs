@@ -9,6 +9,8 @@ use std::{
     fmt::Write as _,
     io::{BufReader, Lines, Write as _},
     process::{Child, ChildStdin, ChildStdout},
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -197,6 +199,22 @@ impl Side {
         assert_eq!(self.get(NUMBER, 8), 7_u64.to_ne_bytes());
     }
 
+    /// The next line of standard input. Until then the device goes on answering: if its last acknowledgement was lost, the
+    /// other side sends again.
+    fn answers_until_told(&mut self) -> Option<String> {
+        let (sender, said) = mpsc::channel();
+        thread::spawn(move || {
+            let line = std::io::stdin().lines().next().map(Result::unwrap);
+            sender.send(line)
+        });
+        loop {
+            self.device.poll(Instant::now(), &mut self.ended).unwrap();
+            if let Ok(line) = said.recv_timeout(Duration::from_millis(10)) {
+                return line;
+            }
+        }
+    }
+
     /// All retries go unheard.
     fn finds_nobody(&mut self) {
         let request = SendRequest {
@@ -251,7 +269,8 @@ fn endpoint(ip: &str) {
     side.suffer(1);
     side.act(peer);
     println!("\ndone");
-    if lines.next().as_deref() == Some("gone") {
+    drop(lines);
+    if side.answers_until_told().as_deref() == Some("gone") {
         side.finds_nobody();
     }
 }
