@@ -365,6 +365,14 @@ impl Communicator {
         pair.submit(Request { timeout, ..request })
     }
 
+    /// A communicator of the same ranks in the same order, whose operations go beside this one's. Every rank must call it.
+    pub(crate) fn duplicate(&self) -> Result<Self, Error> {
+        match self.split(Some(0), 0)? {
+            Some(twin) => Ok(twin),
+            None => unreachable!("a rank with a color is in a group"),
+        }
+    }
+
     /// Makes a communicator of the ranks that give the same `color`, in the order of `key` and then of rank here.
     /// With no color a rank is in none. Every rank must call it.
     ///

@@ -24,11 +24,10 @@ pub fn estimate(
 /// The ranks, as if all hosts had as many as the largest.
 pub(super) struct Ranks<'a> {
     machine: &'a Machine,
+    topology: &'a Topology,
     all: u64,
     hosts: u64,
     per_host: u64,
-    /// The members of a group at each level above hosts, the lowest first.
-    above: Vec<u64>,
     grid: (u64, u64),
 }
 
@@ -60,19 +59,15 @@ enum Arriving {
 use Arriving::{Kept, Reduced};
 
 impl<'a> Ranks<'a> {
-    pub(super) fn new(topology: &Topology, machine: &'a Machine) -> Self {
+    pub(super) fn new(topology: &'a Topology, machine: &'a Machine) -> Self {
         let hosts = topology.hosts();
         let (width, height) = topology.grid();
         Self {
             machine,
+            topology,
             all: topology.ranks() as u64,
             hosts: hosts.len() as u64,
             per_host: hosts.iter().map(Vec::len).max().unwrap_or(1) as u64,
-            above: topology
-                .level_sizes()
-                .into_iter()
-                .map(|m| m as u64)
-                .collect(),
             grid: (width as u64, height as u64),
         }
     }
@@ -120,9 +115,10 @@ impl<'a> Ranks<'a> {
             }
             (C::AllReduce, A::Hierarchical) => {
                 let near = n.div_ceil(self.per_host);
+                let above = self.topology.level_sizes();
                 self.inside(near, Reduced)
-                    + self.levels_above(n, Reduced)
-                    + self.levels_above(n, Kept)
+                    + self.levels_above(&above, n, Reduced)
+                    + self.levels_above(&above, n, Kept)
                     + self.inside(near, Kept)
             }
             (C::AllReduce, A::Torus) => {
@@ -286,11 +282,12 @@ impl<'a> Ranks<'a> {
         hops.max(paced) + self.rest(far, part, arriving)
     }
 
-    /// Around the rings of each level above hosts, of which each is shared by all positions below.
-    fn levels_above(&self, n: u64, arriving: Arriving) -> Time {
+    /// Around the rings of each level above hosts, of groups of so many members, of which each is shared by all positions
+    /// below.
+    fn levels_above(&self, above: &[usize], n: u64, arriving: Arriving) -> Time {
         let mut positions = self.per_host;
         let mut time = Time::default();
-        for &members in &self.above {
+        for members in above.iter().map(|&members| members as u64) {
             positions *= members;
             time = time
                 + self.rounds(

@@ -154,6 +154,13 @@ pub struct Cost {
     pub reduction: Duration,
 }
 
+impl Cost {
+    /// By how much it takes longer if the busiest link, which several ranks share, is busy for `seconds`.
+    pub fn contention(&self, seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds).saturating_sub(self.wire)
+    }
+}
+
 /// Predicts the time of `schedule` for a vector of `bytes`, among the hosts of `topology`, out of place. Takes
 /// time in proportion to the steps of all ranks.
 pub fn predict(schedule: &Verified, bytes: usize, topology: &Topology, machine: &Machine) -> Cost {

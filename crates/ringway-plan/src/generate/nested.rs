@@ -15,9 +15,9 @@ use crate::schedule::{Collective, Rank, Schedule};
 
 pub(super) fn all_reduce(topology: &Topology) -> Schedule {
     let tree = topology.tree();
-    let mut most = Vec::new();
-    widest(&tree, 0, &mut most);
-    let levels = Levels { most };
+    let levels = Levels {
+        most: tree.widest(),
+    };
     let chunks = levels.positions(0);
     let down = |way| {
         let mut moves = Vec::new();
@@ -33,19 +33,6 @@ pub(super) fn all_reduce(topology: &Topology) -> Schedule {
         chunks,
     )
     .run_both(&down(Way::Back), &down(Way::On))
-}
-
-/// The members of the largest group at each level, from the whole down to hosts.
-fn widest(node: &Node, level: usize, most: &mut Vec<usize>) {
-    if let Node::Group(members) = node {
-        if most.len() == level {
-            most.push(0);
-        }
-        most[level] = most[level].max(members.len());
-        members
-            .iter()
-            .for_each(|member| widest(member, level + 1, most));
-    }
 }
 
 struct Levels {

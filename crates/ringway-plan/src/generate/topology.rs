@@ -24,6 +24,25 @@ pub(super) enum Node {
     Group(Vec<Self>),
 }
 
+impl Node {
+    /// The members of the largest group at each level, from the whole down to hosts.
+    pub(super) fn widest(&self) -> Vec<usize> {
+        let mut most = Vec::new();
+        self.widen(0, &mut most);
+        most
+    }
+
+    fn widen(&self, level: usize, most: &mut Vec<usize>) {
+        if let Self::Group(members) = self {
+            if most.len() == level {
+                most.push(0);
+            }
+            most[level] = most[level].max(members.len());
+            members.iter().for_each(|m| m.widen(level + 1, most));
+        }
+    }
+}
+
 impl Topology {
     /// Ranks by host: `hosts[r]` is any number that ranks of rank r's host share. Hosts may hold different
     /// numbers of ranks, in any order.
@@ -162,21 +181,11 @@ impl Topology {
 
     /// The members of the largest group of each level above hosts, the lowest first, the whole last.
     pub(crate) fn level_sizes(&self) -> Vec<usize> {
-        fn sizes(node: &Node, depth: usize, most: &mut Vec<usize>) {
-            if let Node::Group(members) = node {
-                most.resize(most.len().max(depth + 1), 0);
-                most[depth] = most[depth].max(members.len());
-                members
-                    .iter()
-                    .for_each(|member| sizes(member, depth + 1, most));
-            }
-        }
-        let mut most = Vec::new();
-        sizes(&self.tree_over(self.hosts()), 0, &mut most);
+        let mut sizes = self.tree_over(self.hosts()).widest();
         // Hosts, of ranks.
-        most.pop();
-        most.reverse();
-        most
+        sizes.pop();
+        sizes.reverse();
+        sizes
     }
 
     /// Width and height of the grid: as wide as the hosts where these are equal, else as square as divides

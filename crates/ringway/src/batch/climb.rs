@@ -68,12 +68,7 @@ impl Climb {
             Some((size, before)) if rate < before * BETTER => {
                 // Not worth it: back, and the other way the next time.
                 self.target = size;
-                self.up = !self.up;
-                self.failed += 1;
-                if self.failed >= 2 {
-                    self.resting = REST;
-                    self.failed = 0;
-                }
+                self.turn();
             }
             Some(_) => {
                 self.failed = 0;
@@ -83,6 +78,16 @@ impl Climb {
             None => self.step(rate),
         }
         (self.target != present).then_some((self.target, rate))
+    }
+
+    /// The other way the next time; after both have failed, not soon.
+    const fn turn(&mut self) {
+        self.up = !self.up;
+        self.failed += 1;
+        if self.failed >= 2 {
+            self.resting = REST;
+            self.failed = 0;
+        }
     }
 
     fn step(&mut self, rate: f64) {
@@ -95,13 +100,7 @@ impl Climb {
         let next = next.clamp(least, most);
         if next == self.target {
             // At a bound: that way there is nothing.
-            self.up = !self.up;
-            self.failed += 1;
-            if self.failed >= 2 {
-                self.resting = REST;
-                self.failed = 0;
-            }
-            return;
+            return self.turn();
         }
         self.before = Some((self.target, rate));
         self.target = next;

@@ -17,7 +17,9 @@ use super::{
     climb::Climb,
 };
 use crate::{
-    ArenaBuffer, Buffer, Communicator, Error, Request, Work, buffer::exclusive, engine::lock,
+    ArenaBuffer, Buffer, Communicator, Error, Request, Work,
+    buffer::exclusive,
+    engine::{lock, spawn},
 };
 
 /// Batches under way at a time: while one is on the wire, the next one is copied.
@@ -40,12 +42,8 @@ pub(super) fn start<T: Element>(
         running: VecDeque::new(),
         blocks: Vec::new(),
     };
-    let thread = thread::Builder::new().name("ringway-batcher".to_owned());
-    thread.spawn(move || worker.run()).map_err(|e| {
-        Error::Memory(format!(
-            "no thread for a batcher: {e}; raise the limit of processes (ulimit -u)"
-        ))
-    })
+    let name = "ringway-batcher".to_owned();
+    spawn("a batcher", name, move || worker.run())
 }
 
 struct Worker<T: Element> {

@@ -14,7 +14,11 @@ use ringway_plan::ReduceOp;
 use ringway_sys::Memory;
 
 use super::{Traffic, adaptive::Adaptive, compressed};
-use crate::{Buffer, Communicator, Error, buffer::floats, engine::lock};
+use crate::{
+    Buffer, Communicator, Error,
+    buffer::floats,
+    engine::{lock, spawn},
+};
 
 /// Where compressed sums run, while the thread that starts them computes.
 ///
@@ -80,22 +84,13 @@ impl Communicator {
     /// As [`Self::run`]; or no thread can be made.
     pub fn lanes(&self, count: usize) -> Result<Lanes, Error> {
         let lane = |at| {
-            // The order of ranks stays what it is.
-            let Some(communicator) = self.split(Some(0), 0)? else {
-                unreachable!("a rank with a color is in a group")
-            };
+            let communicator = self.duplicate()?;
             let (sender, jobs) = mpsc::channel::<Job>();
             let run = move || {
                 let herald = Herald(communicator);
                 jobs.into_iter().for_each(|job| job.run(&herald.0));
             };
-            let name = format!("ringway-lane-{at}");
-            let thread = std::thread::Builder::new().name(name).spawn(run);
-            let thread = thread.map_err(|e| {
-                Error::Memory(format!(
-                    "no thread for a lane: {e}; raise the limit of processes (ulimit -u)"
-                ))
-            })?;
+            let thread = spawn("a lane", format!("ringway-lane-{at}"), run)?;
             Ok(Arc::new(Lane {
                 sender: Some(sender),
                 thread: Some(thread),

@@ -37,7 +37,7 @@ pub(crate) use label::{Label, Limit};
 pub(crate) use message::{MessageOp, Operands};
 pub(crate) use plans::{Plans, Policy, Way};
 pub(crate) use site::Site;
-pub(crate) use task::{Task, after, lock, try_lock};
+pub(crate) use task::{Task, after, lock, spawn, try_lock};
 use worker::Worker;
 
 use crate::{

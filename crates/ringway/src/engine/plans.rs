@@ -265,8 +265,7 @@ impl Plans {
         let candidates = choice.candidates.into_iter().filter(|c| allowed(c.0));
         let timed = candidates.map(|(algorithm, cost)| {
             let shared = self.busiest(collective, algorithm) * bytes as f64;
-            let contention = Duration::from_secs_f64(shared).saturating_sub(cost.wire);
-            (cost.total + contention, algorithm)
+            (cost.total + cost.contention(shared), algorithm)
         });
         timed
             .min()

@@ -6,6 +6,7 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, Ordering},
     },
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -56,6 +57,20 @@ struct End {
     /// Buffers that the operation owns, released when the handle takes them or with the task.
     keep: Option<Box<dyn Any + Send>>,
     callback: Option<Callback>,
+}
+
+/// Starts a thread for `what`: `a batcher`.
+pub(crate) fn spawn(
+    what: &str,
+    name: String,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
+    let thread = std::thread::Builder::new().name(name);
+    thread.spawn(run).map_err(|e| {
+        Error::Memory(format!(
+            "no thread for {what}: {e}; raise the limit of processes (ulimit -u)"
+        ))
+    })
 }
 
 /// A poisoned lock only means that another thread panicked between two whole states.
