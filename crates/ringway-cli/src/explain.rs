@@ -73,15 +73,8 @@ impl Explain {
     pub(crate) fn execute(self) -> Result<()> {
         let fabric = fabric::read(&self.fabric)?;
         let collective = Collective::parse(&self.collective, 0)?;
-        let hosts = self.hosts.unwrap_or_else(|| fabric.hosts());
-        if !(1..=fabric.hosts()).contains(&hosts) {
-            bail!(
-                "--hosts {hosts}: expected 1 to {}, those of the fabric",
-                fabric.hosts()
-            );
-        }
-        let gpus = fabric.host(0).map_or(1, |kind| kind.gpus);
-        let per_host = self.ranks_per_host.unwrap_or(gpus).max(1);
+        let hosts = fabric::hosts(&fabric, self.hosts)?;
+        let per_host = fabric::ranks_per_host(&fabric, self.ranks_per_host);
         let ranks = hosts * per_host;
         if ranks > MOST_RANKS {
             bail!(
@@ -133,7 +126,7 @@ impl Explain {
             candidates.push(Candidate {
                 algorithm,
                 cost,
-                contention: Duration::from_secs_f64(seconds).saturating_sub(cost.wire),
+                contention: cost.contention(seconds),
                 busiest,
                 simulated,
             });

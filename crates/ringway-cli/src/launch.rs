@@ -131,12 +131,7 @@ impl Job {
             }
         };
         let job = job_name();
-        // The number of a signal that came.
-        let stop = Arc::new(AtomicUsize::new(0));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register_usize(signal, stop.clone(), signal as usize)
-                .context("listening for signals")?;
-        }
+        let stop = stop_signals()?;
         let mut ranks = Vec::with_capacity(self.seats.len());
         // Closed when the last relay has ended.
         let (relaying, relays) = mpsc::channel::<Infallible>();
@@ -213,6 +208,16 @@ impl Job {
             }
         })
     }
+}
+
+/// The number of SIGINT or SIGTERM, once one comes.
+pub(crate) fn stop_signals() -> Result<Arc<AtomicUsize>> {
+    let came = Arc::new(AtomicUsize::new(0));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_usize(signal, came.clone(), signal as usize)
+            .context("listening for signals")?;
+    }
+    Ok(came)
 }
 
 /// This command again, as several ranks.
@@ -335,7 +340,7 @@ fn describe(status: ExitStatus) -> String {
 }
 
 /// As shells have it: 128 + n for signal n.
-fn exit_code(status: ExitStatus) -> ExitCode {
+pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(1));

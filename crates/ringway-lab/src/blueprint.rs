@@ -30,6 +30,18 @@ pub struct Settings {
     pub seed: u32,
 }
 
+#[cfg(test)]
+impl Settings {
+    pub(crate) fn sample() -> Self {
+        Self {
+            mtu: 9000,
+            congestion: "cubic".into(),
+            window: None,
+            seed: 0,
+        }
+    }
+}
+
 /// The scripts of a fabric's lab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blueprint<'a> {
@@ -241,15 +253,6 @@ mod tests {
 
     use super::*;
 
-    fn settings() -> Settings {
-        Settings {
-            mtu: 9000,
-            congestion: "cubic".into(),
-            window: None,
-            seed: 0,
-        }
-    }
-
     fn fabric(shape: &Shape) -> Fabric {
         Fabric::parse(&shape.file().unwrap()).unwrap()
     }
@@ -262,7 +265,7 @@ mod tests {
             spines: 2,
             gpus: 1,
         });
-        let settings = settings();
+        let settings = Settings::sample();
         let blueprint = Blueprint::new(&fabric, &settings).unwrap();
         let leaf = fabric.node("leaf0").unwrap();
         let routes = blueprint.routes(&Routes::new(&fabric), leaf);
@@ -299,7 +302,7 @@ route replace unreachable 10.0.0.4/32
             blocks: 1,
             spines: 1,
         });
-        let settings = settings();
+        let settings = Settings::sample();
         let blueprint = Blueprint::new(&fabric, &settings).unwrap();
         assert_eq!(
             blueprint.rules(NodeId(1)),
@@ -322,7 +325,7 @@ route replace default nexthop via 10.255.0.1 dev eth0 onlink nexthop via 10.255.
             size: vec![2, 2],
             gpus: 1,
         });
-        let settings = settings();
+        let settings = Settings::sample();
         let blueprint = Blueprint::new(&fabric, &settings).unwrap();
         let node = blueprint.node(NodeId(0));
         assert_eq!(node.matches("address add").count(), 1, "{node}");
@@ -343,7 +346,7 @@ route replace default nexthop via 10.255.0.1 dev eth0 onlink nexthop via 10.255.
             spines: 8,
             gpus: 1,
         });
-        let error = Blueprint::new(&fabric, &settings())
+        let error = Blueprint::new(&fabric, &Settings::sample())
             .unwrap_err()
             .to_string();
         assert!(error.contains("2120 hosts and switches"), "{error}");

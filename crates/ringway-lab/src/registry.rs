@@ -278,15 +278,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn settings() -> Settings {
-        Settings {
-            mtu: 9000,
-            congestion: "cubic".into(),
-            window: None,
-            seed: 0,
-        }
-    }
-
     #[test]
     fn labs_are_found_and_those_that_ended_are_forgotten() {
         let directory = std::env::temp_dir().join(format!("ringway-labs-{}", std::process::id()));
@@ -295,7 +286,7 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let own = Entry::new("one", sleeper.id(), false, "fabric: f", settings());
+        let own = Entry::new("one", sleeper.id(), false, "fabric: f", Settings::sample());
         registry.check_free("one").unwrap();
         registry.add(&own).unwrap();
         let error = registry.add(&own).unwrap_err().to_string();

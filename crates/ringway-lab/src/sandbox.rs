@@ -34,34 +34,29 @@ pub fn scratch() -> &'static Path {
 /// What a lab that is ready says, with its process number as the machine sees it.
 const READY: &str = "ready ";
 
+/// `unshare`'s flags: the namespaces of a lab.
+const NAMESPACES: [&str; 6] = [
+    "--mount",
+    "--net",
+    "--pid",
+    "--ipc",
+    "--fork",
+    "--kill-child",
+];
+
+/// And those that a user needs besides, who is root within.
+const USER: &[&str] = &["--user", "--map-root-user"];
+
 /// How namespaces are made: by root, or within one of users.
 fn ways() -> &'static [&'static [&'static str]] {
-    const ROOT: &[&str] = &[
-        "--mount",
-        "--net",
-        "--pid",
-        "--ipc",
-        "--fork",
-        "--kill-child",
-    ];
-    const USER: &[&str] = &[
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "--net",
-        "--pid",
-        "--ipc",
-        "--fork",
-        "--kill-child",
-    ];
     match geteuid().is_root() {
         // Root of a container may be less than that.
-        true => &[ROOT, USER],
+        true => &[&[], USER],
         false => &[USER],
     }
 }
 
-/// The first way that works: whether as user, and `unshare`'s flags.
+/// The first way that works: what it takes besides [`NAMESPACES`].
 fn way() -> Result<&'static [&'static str], LabError> {
     let mut reasons = Vec::new();
     for way in ways() {
@@ -71,7 +66,7 @@ fn way() -> Result<&'static [&'static str], LabError> {
             "mount -t tmpfs ringway-lab /proc/fs && ip link set lo up",
         ];
         let mut command = Command::new("unshare");
-        command.args(*way).args(test);
+        command.args(*way).args(NAMESPACES).args(test);
         match run("unshare", &mut command, "") {
             Ok(_) => return Ok(way),
             Err(error) => reasons.push(error.to_string()),
@@ -109,7 +104,8 @@ impl Sandbox {
         let exe = env::current_exe().map_err(|e| file("/proc/self/exe", e))?;
         let (tie, theirs) = UnixStream::pair().map_err(|e| file("a socket", e))?;
         let mut command = Command::new("unshare");
-        command.args(way).arg("--").arg(exe).args(arguments);
+        command.args(way).args(NAMESPACES);
+        command.arg("--").arg(exe).args(arguments);
         // A group of its own: signals of the terminal reach it through this process only.
         command
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -128,7 +124,7 @@ impl Sandbox {
         let mut sandbox = Self {
             child,
             pid: 0,
-            user: way.contains(&"--user"),
+            user: !way.is_empty(),
             tie,
         };
         sandbox.await_ready()?;

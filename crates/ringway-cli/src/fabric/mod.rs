@@ -12,7 +12,7 @@ mod show;
 
 use std::{fs, path::Path, process::ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
 pub(crate) use picture::draw;
@@ -70,6 +70,24 @@ pub(crate) fn read(path: &Path) -> Result<ringway_fabric::Fabric> {
         format!("the fabric file {path} cannot be read; `ringway fabric new` writes one")
     })?;
     ringway_fabric::Fabric::parse(&text).with_context(|| path.display().to_string())
+}
+
+/// How many hosts of a fabric take part, from the first: all unless said by `--hosts`.
+pub(crate) fn hosts(fabric: &ringway_fabric::Fabric, wanted: Option<usize>) -> Result<usize> {
+    let hosts = wanted.unwrap_or_else(|| fabric.hosts());
+    if !(1..=fabric.hosts()).contains(&hosts) {
+        bail!(
+            "--hosts {hosts}: expected 1 to {}, those of the fabric",
+            fabric.hosts()
+        );
+    }
+    Ok(hosts)
+}
+
+/// Ranks of each host: the GPUs of the first unless said.
+pub(crate) fn ranks_per_host(fabric: &ringway_fabric::Fabric, wanted: Option<usize>) -> usize {
+    let gpus = fabric.host(0).map_or(1, |kind| kind.gpus);
+    wanted.unwrap_or(gpus).max(1)
 }
 
 /// `12.5 GB/s`.

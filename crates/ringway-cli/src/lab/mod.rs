@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use ringway_lab::{LabError, Registry};
 
 pub(crate) use network::{Network, supervise};
-pub(crate) use run::{first_hosts, seats};
+pub(crate) use run::seats;
 
 /// Run programs on a fabric that is made of network namespaces, on this machine.
 ///

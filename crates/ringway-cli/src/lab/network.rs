@@ -1,17 +1,6 @@
 //! A lab that is about to be made, and its process while it runs.
 
-use std::{
-    fs,
-    os::unix::process::ExitStatusExt as _,
-    path::PathBuf,
-    process::{ExitCode, ExitStatus},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::{fs, path::PathBuf, process::ExitCode, sync::atomic::Ordering, thread, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -19,7 +8,11 @@ use ringway_lab::{Entry, Inside, Lab, Registry, Sandbox, Settings};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::{fabric, size};
+use crate::{
+    fabric,
+    launch::{exit_code, stop_signals},
+    size,
+};
 
 /// What the network is to be.
 #[derive(Clone, Debug, Args)]
@@ -118,11 +111,7 @@ impl Network {
 
 /// Waits until a lab ends, and forgets it. Signals that come are handed on.
 pub(crate) fn supervise(mut sandbox: Sandbox, entry: &Entry) -> Result<ExitCode> {
-    let came = Arc::new(AtomicUsize::new(0));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_usize(signal, came.clone(), signal as usize)
-            .context("listening for signals")?;
-    }
+    let came = stop_signals()?;
     let status = loop {
         if let Some(status) = sandbox.ended().context("waiting for the lab")? {
             break status;
@@ -135,10 +124,4 @@ pub(crate) fn supervise(mut sandbox: Sandbox, entry: &Entry) -> Result<ExitCode>
     };
     Registry::open()?.remove(entry);
     Ok(exit_code(status))
-}
-
-/// As shells have it: 128 + n for signal n.
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| Some(128 + status.signal()?));
-    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }

@@ -2,9 +2,9 @@
 
 use std::{net::IpAddr, path::PathBuf, process::ExitCode, time::Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
-use ringway_fabric::{Fabric, NodeId, Port};
+use ringway_fabric::{NodeId, Port};
 use ringway_lab::{Lab, host_address};
 
 use super::{
@@ -12,6 +12,7 @@ use super::{
     stats,
 };
 use crate::{
+    fabric,
     launch::{self, Job, Seat},
     output::Output,
 };
@@ -71,9 +72,8 @@ impl Run {
     fn inside(self) -> Result<ExitCode> {
         let lab = self.network.build()?;
         let fabric = lab.fabric();
-        let hosts = first_hosts(fabric, self.hosts)?;
-        let gpus = fabric.host(0).map_or(1, |kind| kind.gpus);
-        let per_host = self.ranks_per_host.unwrap_or(gpus).max(1);
+        let hosts: Vec<usize> = (0..fabric::hosts(fabric, self.hosts)?).collect();
+        let per_host = fabric::ranks_per_host(fabric, self.ranks_per_host);
         let job = Job {
             command: self.command,
             seats: seats(&lab, &hosts, per_host),
@@ -110,18 +110,6 @@ impl Run {
         }
         Ok(code)
     }
-}
-
-/// The first `count` hosts of a fabric, or all.
-pub(crate) fn first_hosts(fabric: &Fabric, count: Option<usize>) -> Result<Vec<usize>> {
-    let count = count.unwrap_or_else(|| fabric.hosts());
-    if !(1..=fabric.hosts()).contains(&count) {
-        bail!(
-            "--hosts {count}: expected 1 to {}, those of the fabric",
-            fabric.hosts()
-        );
-    }
-    Ok((0..count).collect())
 }
 
 /// `local_size` ranks in each of some hosts, those of a host one after the other.

@@ -105,15 +105,8 @@ impl Sim {
     pub(crate) fn execute(self) -> Result<()> {
         let fabric = fabric::read(&self.fabric)?;
         let collective = Collective::parse(&self.collective, self.root)?;
-        let hosts = self.hosts.unwrap_or_else(|| fabric.hosts());
-        if !(1..=fabric.hosts()).contains(&hosts) {
-            bail!(
-                "--hosts {hosts}: expected 1 to {}, those of the fabric",
-                fabric.hosts()
-            );
-        }
-        let gpus = fabric.host(0).map_or(1, |kind| kind.gpus);
-        let per_host = self.ranks_per_host.unwrap_or(gpus).max(1);
+        let hosts = fabric::hosts(&fabric, self.hosts)?;
+        let per_host = fabric::ranks_per_host(&fabric, self.ranks_per_host);
         let svg = self
             .svg
             .as_deref()

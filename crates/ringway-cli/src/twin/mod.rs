@@ -13,7 +13,8 @@ use ringway_fabric::Fabric;
 use ringway_plan::{Algorithm, Collective};
 
 use crate::{
-    lab::{Network, first_hosts, supervise},
+    fabric,
+    lab::{Network, supervise},
     output, size,
 };
 use measure::Bench;
@@ -75,7 +76,7 @@ impl Twin {
             return self.inside().map(|()| ExitCode::SUCCESS);
         }
         // What is wrong is said before anything is made.
-        self.check(&crate::fabric::read(&self.network.fabric)?)?;
+        self.check(&fabric::read(&self.network.fabric)?)?;
         let name = format!("twin-{}", std::process::id());
         let (sandbox, entry) = self.network.start("twin", &name, true)?;
         supervise(sandbox, &entry)
@@ -83,7 +84,7 @@ impl Twin {
 
     /// The hosts that take part, and what is run on them.
     fn check(&self, fabric: &Fabric) -> Result<(Vec<usize>, Runs)> {
-        let hosts = first_hosts(fabric, self.hosts)?;
+        let hosts: Vec<usize> = (0..fabric::hosts(fabric, self.hosts)?).collect();
         if hosts.len() < 2 {
             bail!("one host has nobody to send to: expected at least 2");
         }
