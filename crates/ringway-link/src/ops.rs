@@ -62,6 +62,8 @@ pub(crate) struct Op<I, O> {
     mismatched: Vec<Rank>,
     /// Peers that were told that this rank waits for them.
     told: Vec<Rank>,
+    /// Peers to and from whom its messages go over TCP, of a transport that has another way.
+    pub(crate) on_tcp: Vec<Rank>,
     pub(crate) inbound: Table<Slot, I>,
     pub(crate) outbound: Table<Slot, O>,
 }
@@ -84,6 +86,7 @@ impl<I, O> Default for Op<I, O> {
             early: Vec::new(),
             mismatched: Vec::new(),
             told: Vec::new(),
+            on_tcp: Vec::new(),
             inbound: Table::default(),
             outbound: Table::default(),
         }
@@ -181,18 +184,17 @@ impl<I, O> Ops<I, O> {
     /// The operation of a message, unless it has ended.
     #[inline]
     pub(crate) fn open(&mut self, key: &MessageKey) -> Option<&mut Op<I, O>> {
+        self.unended(key.group, key.op)
+    }
+
+    /// An operation, unless it has ended.
+    #[inline]
+    pub(crate) fn unended(&mut self, group: u64, op: u32) -> Option<&mut Op<I, O>> {
         // Live ones first: the set of ended ones is asked only for what nobody here knows.
-        if !self.live.contains_key(&(key.group, key.op))
-            && self.ended.contains(&(key.group, key.op))
-        {
+        if !self.live.contains_key(&(group, op)) && self.ended.contains(&(group, op)) {
             return None;
         }
-        Some(Self::live(
-            &mut self.live,
-            &mut self.spare,
-            key.group,
-            key.op,
-        ))
+        Some(Self::live(&mut self.live, &mut self.spare, group, op))
     }
 
     /// The operation of a message, if it has begun and not ended.
@@ -206,11 +208,6 @@ impl<I, O> Ops<I, O> {
     /// An operation that is known and has not ended.
     pub(crate) fn get(&self, group: u64, op: u32) -> Option<&Op<I, O>> {
         self.live.get(&(group, op))
-    }
-
-    /// Whether an operation has ended, as far as that is remembered.
-    pub(crate) fn has_ended(&self, group: u64, op: u32) -> bool {
-        self.ended.contains(&(group, op))
     }
 
     /// All such operations, each with its group and number.
@@ -305,6 +302,7 @@ impl<I, O> Ops<I, O> {
             op.early.clear();
             op.mismatched.clear();
             op.told.clear();
+            op.on_tcp.clear();
             op.inbound.clear();
             op.outbound.clear();
             self.spare.push(op);

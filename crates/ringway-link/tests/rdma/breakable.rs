@@ -1,8 +1,13 @@
 //! A software device that can be made to fail.
 
 use std::{
+    io,
+    ops::Deref,
     os::fd::BorrowedFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, LockResult, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     time::Instant,
 };
 
@@ -11,7 +16,7 @@ use ringway_link::rdma::{
     PostError, QueuePair, QueuePairOptions, ReceiveRequest, Region, SendRequest, SoftwareDevice,
     Status,
 };
-use ringway_roce::rc::State;
+use ringway_roce::rc;
 use ringway_sys::Memory;
 
 use crate::relay::{Faults, Path, Relay, Sockets};
@@ -37,8 +42,37 @@ pub(crate) struct Break {
     pub(crate) is_done: bool,
 }
 
-/// To be broken, and whether it has been.
-pub(crate) type Breaks = Arc<Mutex<Option<Break>>>;
+/// What happens to a device.
+#[derive(Clone, Default)]
+pub(crate) struct Breaks(Arc<State>);
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// To be broken next, until it has been.
+    next: Mutex<Option<Break>>,
+    /// The device is to fail as a whole, until it has told so.
+    pub(crate) is_fatal: AtomicBool,
+    /// No queue pair can be made.
+    pub(crate) lacks_memory: AtomicBool,
+    /// How many it was asked for.
+    pub(crate) asked: AtomicU32,
+    /// How many requests it was given to send.
+    pub(crate) posted: AtomicU32,
+}
+
+impl Breaks {
+    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, Option<Break>>> {
+        self.0.next.lock()
+    }
+}
+
+impl Deref for Breaks {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
+}
 
 pub(crate) struct Breakable {
     device: SoftwareDevice,
@@ -99,6 +133,15 @@ impl Device for Breakable {
     }
 
     fn create(&mut self, options: &QueuePairOptions) -> Result<QueuePair, DeviceError> {
+        self.breaks.asked.fetch_add(1, Ordering::Relaxed);
+        if self.breaks.lacks_memory.load(Ordering::Relaxed) {
+            return Err(DeviceError::System {
+                device: self.name().into(),
+                what: "making a queue pair",
+                error: io::ErrorKind::OutOfMemory.into(),
+                remedy: String::new(),
+            });
+        }
         let queue_pair = self.device.create(options)?;
         let at = queue_pair.0 as usize;
         if self.relays.len() <= at {
@@ -160,9 +203,10 @@ impl Device for Breakable {
         request: &SendRequest<'_>,
     ) -> Result<(), DeviceError> {
         if self.broken.contains(&queue_pair) {
-            let error = PostError::State(State::Error);
+            let error = PostError::State(rc::State::Error);
             return Err(DeviceError::Post { queue_pair, error });
         }
+        self.breaks.posted.fetch_add(1, Ordering::Relaxed);
         let fails = {
             let mut breaks = self.breaks.lock().unwrap_or_else(PoisonError::into_inner);
             match &mut *breaks {
@@ -221,6 +265,9 @@ impl Device for Breakable {
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
+        if self.breaks.is_fatal.swap(false, Ordering::Relaxed) {
+            return Some(DeviceEvent::Fatal);
+        }
         self.device.poll_event()
     }
 

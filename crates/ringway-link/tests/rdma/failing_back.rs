@@ -120,6 +120,133 @@ fn what_fails_in_the_middle_of_a_handshake_is_tried_again() {
     }
 }
 
+/// Breaks a pair's next request, and has a round of messages find that out.
+fn fail(pair: &mut Pair, op: u32, out: &Staging, into: &[Staging; 2]) {
+    let is_done = false;
+    *pair.breaks[0].lock().unwrap() = Some(Break { at: 0, is_done });
+    pair.round(op, out, into);
+    assert!(!pair.ranks[0].reaches(1));
+}
+
+/// The peer stops at each point of the handshake, also where it has only its verdict left to give.
+#[test]
+fn a_new_message_does_not_wait_for_a_peer_that_computes_while_rdma_is_tried_again() {
+    let (out, into) = buffers();
+    for polls in 0..24 {
+        let mut pair = Pair::with(Way::Straight, |settings| {
+            settings.first_retry = Duration::from_millis(5);
+        });
+        pair.round(0, &out, &into);
+        fail(&mut pair, 1, &out, &into);
+        let posted = |pair: &Pair| pair.breaks[1].posted.load(Ordering::Relaxed);
+        let before = posted(&pair);
+        // Its greetings.
+        pair.until(|pair| posted(pair) >= before + 3);
+        for _ in 0..polls {
+            pair.poll();
+        }
+        // From now on it computes. The first rank learns all that it can, and then wants to send.
+        let mut events = Vec::new();
+        let mut first_alone = |pair: &mut Pair, most: Duration, count| {
+            let until = Instant::now() + most;
+            while events.len() < count && Instant::now() < until {
+                pair.ranks[0].poll(Instant::now(), &mut events);
+            }
+            events.len()
+        };
+        first_alone(&mut pair, Duration::from_millis(2), 1);
+        pair.ranks[0].begin(1, 2, 7);
+        let src = out.memory().slice(0..8);
+        pair.ranks[0].send(1, key(2, 0), src, 0).unwrap();
+        let is_sent = first_alone(&mut pair, Duration::from_secs(2), 1) == 1;
+        assert!(is_sent || pair.ranks[0].reaches(1), "after {polls} polls");
+        let place = into[1].memory().slice(0..8);
+        place.write(&[0; 8]);
+        pair.ranks[1].begin(1, 2, 7);
+        let sink = Sink::Place(place);
+        pair.ranks[1].recv(0, key(2, 0), sink).unwrap();
+        pair.until(|pair| !pair.events[1].is_empty());
+        let mut bytes = [0; 8];
+        place.read(&mut bytes);
+        assert_eq!(bytes, [0, 1, 2, 3, 4, 5, 6, 7]);
+        pair.until(|pair| is_sent || !pair.events[0].is_empty());
+        for own in 0..2 {
+            pair.events[own].clear();
+            pair.ranks[own].cancel(1, 2);
+        }
+        // When it is back, so is RDMA.
+        pair.until(|pair| pair.ranks[0].reaches(1) && pair.ranks[1].reaches(0));
+        pair.round(3, &out, &into);
+        assert!(into.iter().all(|into| same(into, &out)));
+    }
+}
+
+/// A verdict names only what has messages between the two: it has room for 80.
+#[test]
+fn operations_with_others_do_not_keep_rdma_from_being_used_again() {
+    let mut pair = Pair::with(Way::Straight, quickly);
+    let (out, into) = buffers();
+    pair.round(0, &out, &into);
+    for op in 0..200 {
+        pair.ranks[0].begin(5, op, 7);
+    }
+    fail(&mut pair, 1, &out, &into);
+    pair.until(|pair| pair.ranks[0].reaches(1) && pair.ranks[1].reaches(0));
+}
+
+#[test]
+fn a_device_that_has_failed_as_a_whole_is_left_alone_by_both() {
+    let mut pair = Pair::with(Way::Straight, |settings| {
+        settings.first_retry = Duration::from_millis(1);
+        settings.longest_retry = Duration::from_millis(1);
+    });
+    let (out, into) = buffers();
+    pair.round(0, &out, &into);
+    let asked = |pair: &Pair, rank: usize| pair.breaks[rank].asked.load(Ordering::Relaxed);
+    let before = asked(&pair, 0);
+    pair.breaks[0].is_fatal.store(true, Ordering::Relaxed);
+    for op in 1..20 {
+        pair.round(op, &out, &into);
+        assert!(into.iter().all(|into| same(into, &out)));
+    }
+    let wait = |pair: &mut Pair| {
+        let until = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < until {
+            pair.poll();
+        }
+        asked(pair, 1)
+    };
+    // The peer tries once more, and is told.
+    let of_peer = wait(&mut pair);
+    assert_eq!(wait(&mut pair), of_peer);
+    assert_eq!(asked(&pair, 0), before);
+    assert!(!pair.ranks[0].reaches(1) && !pair.ranks[1].reaches(0));
+}
+
+/// Of either side, at the first attempt and at a later one.
+#[test]
+fn a_lack_of_memory_for_queue_pairs_is_passing() {
+    for rank in [0, 1] {
+        let mut pair = Pair::with(Way::Straight, quickly);
+        let (out, into) = buffers();
+        let lacks = |pair: &Pair, lacks| {
+            pair.breaks[rank]
+                .lacks_memory
+                .store(lacks, Ordering::Relaxed);
+        };
+        lacks(&pair, true);
+        pair.round(0, &out, &into);
+        let asked = |pair: &Pair| pair.breaks[rank].asked.load(Ordering::Relaxed);
+        let before = asked(&pair);
+        pair.until(|pair| asked(pair) > before);
+        assert!(!pair.ranks[0].reaches(1) && !pair.ranks[1].reaches(0));
+        lacks(&pair, false);
+        pair.until(|pair| pair.ranks[0].reaches(1) && pair.ranks[1].reaches(0));
+        pair.round(1, &out, &into);
+        assert!(into.iter().all(|into| same(into, &out)));
+    }
+}
+
 /// The bytes of an operation's messages, from either rank: none in one direction in every third.
 fn messages(op: u32, from: usize) -> Vec<usize> {
     let lengths = [8, 3000, 100_000, 0, 700];

@@ -17,6 +17,8 @@ mod operations;
 mod pair;
 mod ports;
 mod processes;
+#[path = "../tcp/proxy.rs"]
+mod proxy;
 mod registered;
 mod relay;
 mod transport;

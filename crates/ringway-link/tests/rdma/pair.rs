@@ -34,8 +34,17 @@ impl Pair {
 
     /// The same, with other settings.
     pub(crate) fn with(way: Way, adjust: impl Fn(&mut RdmaSettings)) -> Self {
+        Self::among(listeners(), way, adjust)
+    }
+
+    /// The same, with other addresses for TCP.
+    pub(crate) fn among(
+        listeners: [(Arc<Listener>, Vec<PeerAddress>); 2],
+        way: Way,
+        adjust: impl Fn(&mut RdmaSettings),
+    ) -> Self {
         let breaks: [Breaks; 2] = Default::default();
-        let ranks = listeners().map(|(listener, addresses)| {
+        let ranks = listeners.map(|(listener, addresses)| {
             let rank = listener.rank();
             let way = if rank == 0 { Way::Straight } else { way };
             open((listener, addresses), way, breaks[rank].clone(), &adjust)

@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     num::NonZeroU32,
     os::fd::{AsFd, BorrowedFd},
+    sync::Once,
     time::Instant,
 };
 
@@ -30,6 +31,19 @@ use crate::rdma::{
 /// The most requests of a queue, and inline bytes of a request.
 const MAX_DEPTH: u32 = 1 << 16;
 const MAX_INLINE: u32 = 1 << 10;
+
+/// Says so once in this process: all its sockets have the same limit.
+fn warn_of_small_buffers(buffer: usize, window: u32) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        tracing::warn!(
+            buffer,
+            wanted = BUFFER,
+            window,
+            "UDP sockets may buffer few packets, which makes RDMA in software slow; `sysctl -w net.core.rmem_max={BUFFER}` allows enough"
+        );
+    });
+}
 
 /// What a connection has to know of the other side.
 pub(super) struct Peer {
@@ -161,12 +175,7 @@ impl Device for SoftwareDevice {
             .map_err(|error| system("SO_RCVBUF", error))?;
         let window = (buffer / PACKET_IN_BUFFER).clamp(1, WINDOW as usize) as u32;
         if window < WINDOW / 4 {
-            tracing::warn!(
-                buffer,
-                wanted = BUFFER,
-                window,
-                "UDP sockets may buffer few packets, which makes RDMA in software slow; `sysctl -w net.core.rmem_max={BUFFER}` allows enough"
-            );
+            warn_of_small_buffers(buffer, window);
         }
         let first_psn = Psn::new(random()?);
         let handle = loop {
@@ -370,5 +379,51 @@ impl Device for SoftwareDevice {
         tell("send_calls", self.counts.sends);
         tell("receive_calls", self.counts.receives);
         tell("datagrams_sent", self.counts.datagrams);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    };
+
+    use tracing::{Event, Metadata, Subscriber, span};
+
+    use super::*;
+
+    /// Counts what is logged.
+    struct Count(Arc<AtomicU32>);
+
+    impl Subscriber for Count {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn small_socket_buffers_are_told_of_once() {
+        let count = Arc::new(AtomicU32::new(0));
+        tracing::subscriber::with_default(Count(count.clone()), || {
+            (0..3).for_each(|_| warn_of_small_buffers(425_984, 46));
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 }

@@ -44,7 +44,7 @@ impl RdmaTransport {
             return self.probe_came(peer, code);
         }
         // The peer has heard this side, and said so: its verdict is on its way, and says which operations stay on TCP.
-        if matches!(state.route, Route::Judging)
+        if matches!(state.route, Route::Judging { .. })
             && matches!(done, Done::Receive { .. } | Done::ReceiveWrite { .. })
         {
             return state.early.push(*completion);
@@ -91,7 +91,7 @@ impl RdmaTransport {
             | Route::Connecting
             | Route::Proving { .. }
             | Route::Measuring { .. }
-            | Route::Judging => {
+            | Route::Judging { .. } => {
                 self.peers[peer].fault.get_or_insert(detail);
             }
             // Not yet: what the device has told besides was before.
@@ -104,10 +104,10 @@ impl RdmaTransport {
         }
     }
 
-    /// Something has happened by no request.
-    pub(super) fn device_event(&mut self, event: DeviceEvent) {
+    /// Something has happened by no request. Returns why the device is of no use any more, if that is so.
+    pub(super) fn device_event(&mut self, event: DeviceEvent) -> Option<String> {
         match event {
-            DeviceEvent::Fatal => self.device_failed("the device has failed"),
+            DeviceEvent::Fatal => return Some("the device has failed".into()),
             DeviceEvent::QueuePair(pair) => {
                 if let Some(&Some((peer, _))) = self.pairs.get(pair.0 as usize) {
                     self.failed(peer, "a queue pair has failed".into());
@@ -119,15 +119,19 @@ impl RdmaTransport {
                 tracing::warn!("the addresses of the RDMA device's port have changed");
             }
         }
+        None
     }
 
-    /// Nothing moves over the device any more.
-    pub(super) fn device_failed(&mut self, detail: &str) {
+    /// Nothing moves over the device any more. It isn't opened again, as registered memory is registered with it: peers are told
+    /// so when they try, and try no more.
+    pub(super) fn device_failed(&mut self, detail: String) {
         for peer in 0..self.peers.len() {
             if self.peers[peer].link.is_some() {
-                self.failed(peer, detail.to_owned());
+                self.failed(peer, detail.clone());
             }
         }
+        self.mend();
+        self.device = Err(detail);
     }
 
     fn frame_arrives(&mut self, peer: Rank, slot: u64, length: usize) {
@@ -269,6 +273,10 @@ impl RdmaTransport {
 
     /// A peer has a place for a message.
     fn offered(&mut self, peer: Rank, tag: &Tag, place: Place) -> Result<(), LinkError> {
+        // With the link all offers end.
+        if !matches!(self.peers[peer].route, Route::Rdma) {
+            return Ok(());
+        }
         let wanted = self.agrees(peer, tag);
         let Some(op) = self.ops.open(&tag.key).filter(|_| wanted) else {
             let number = place.number;

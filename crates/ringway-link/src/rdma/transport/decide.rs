@@ -16,18 +16,20 @@
 //! | proving, judging | the peer's verdict is no | TCP |
 //! | judging | the peer's verdict is yes; frames that come before it wait | RDMA |
 //! | RDMA | a queue pair fails, or the peer's note says that one has: the link is closed, and a note says so | mending |
+//! | judging, a later round | the verdict does not come, and messages wait for it: this side's is taken back | TCP |
+//! | proving, measuring | the peer's note that it takes its verdict back: the verdict is no | TCP |
 //! | mending | the peer's note that it has closed its own | TCP |
 //! | TCP | RDMA has failed and the time is up, or the peer's offer of the next round: as from idle | asking |
 //!
 //! Each time round is a round, by whose number notes are told apart. From the second on messages go over TCP until the verdicts, and
-//! the operations that have begun by then stay there: each verdict names those of its sender's. Operations that begin between the two
-//! verdicts wait, as the peer may have named them. One that the peer has ended can be named by nobody, if all that was to come from it
+//! operations that have messages there stay there: each verdict names those of its sender's. Messages of others wait between the two
+//! verdicts, as the peer may have named them; not long, see `withdraw`. One that the peer has ended can be named by nobody, if all that was to come from it
 //! are short messages: these are here by then, as TCP keeps order, and show which operation it is.
 //!
 //! Each side sends each note once, and a side that has said no has decided; so both decide alike. A note that does not
 //! come is the peer's end, of which TCP tells, or the peer is at something else, and its operation waits anyhow.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringway_plan::Rank;
 use ringway_sys::Staging;
@@ -38,7 +40,10 @@ use super::{
     link::Link,
     peer::{Peer, Route},
 };
-use crate::{LinkError, MessageKey, Sink, Transport as _, ops::Op};
+use crate::{LinkError, MessageKey, Sink, Transport as _, rdma::DeviceError};
+
+/// How long messages wait for a peer's verdict if they may go over TCP.
+const VERDICT_PATIENCE: Duration = Duration::from_millis(20);
 
 impl RdmaTransport {
     /// Begins to decide on the way to a peer, unless that has begun.
@@ -86,7 +91,13 @@ impl RdmaTransport {
     /// Sends a note.
     fn tell(&mut self, peer: Rank, stage: Stage, note: &Note) {
         self.peers[peer].has_refused |= note.is_err();
-        self.tell_bytes(peer, stage, &exchange::encode(note));
+        let bytes = match note {
+            Err(reason) if self.device.is_err() || self.peers[peer].never => {
+                exchange::encode_never(reason)
+            }
+            note => exchange::encode(note),
+        };
+        self.tell_bytes(peer, stage, &bytes);
     }
 
     pub(super) fn tell_bytes(&mut self, peer: Rank, stage: Stage, bytes: &[u8; NOTE]) {
@@ -103,7 +114,10 @@ impl RdmaTransport {
 
     /// Waits for a note.
     fn listen(&mut self, peer: Rank, stage: Stage) {
-        let key = stage.key(self.peers[peer].round);
+        self.take_note(peer, stage.key(self.peers[peer].round));
+    }
+
+    fn take_note(&mut self, peer: Rank, key: MessageKey) {
         let posted = self.tcp.recv(peer, key, Sink::View(NOTE));
         self.check(peer, posted);
     }
@@ -115,18 +129,26 @@ impl RdmaTransport {
     }
 
     /// Looks for notes that nobody here has waited for: a peer's offer, for which this side makes one, too; or that RDMA has
-    /// failed, of which there is mostly none, and a posted receive would have TCP look for it at every poll.
+    /// failed, of which there is mostly none, and a posted receive would have TCP look for it at every poll. Those that come too
+    /// late to matter are taken, too: they would be looked at for ever, and hold TCP's memory.
     pub(super) fn hear(&mut self, now: Instant) {
         for (peer, key) in self.tcp.unasked(exchange::GROUP, 0) {
             let Peer { route, round, .. } = &self.peers[peer];
             let (is_this, is_next) = (key.slice == *round, key.slice == round.wrapping_add(1));
-            match (Stage::of(key.message), route) {
-                (Some(Stage::Offer), Route::Idle) if is_this => self.ask(peer),
-                (Some(Stage::Offer), Route::Tcp) if is_next => self.begin_round(now, peer),
-                (Some(Stage::Broken), Route::Rdma) if is_this => self.listen_for_end(peer),
-                (Some(Stage::Fault), Route::Measuring { .. }) if is_this => {
-                    self.listen(peer, Stage::Fault);
+            let Some(stage) = Stage::of(key.message) else {
+                continue;
+            };
+            match (stage, route) {
+                _ if !is_this && !is_next => self.take_note(peer, key),
+                (Stage::Offer, Route::Idle) if is_this => self.ask(peer),
+                (Stage::Offer, Route::Tcp) if is_next => self.begin_round(now, peer),
+                (Stage::Broken, Route::Proving { .. } | Route::Measuring { .. } | Route::Rdma)
+                    if is_this =>
+                {
+                    self.listen_for_end(peer)
                 }
+                (Stage::Broken | Stage::Fault, Route::Asking | Route::Connecting) => {}
+                (Stage::Broken | Stage::Fault, _) if is_this => self.take_note(peer, key),
                 _ => {}
             }
         }
@@ -151,6 +173,7 @@ impl RdmaTransport {
             Ok(note) => note,
             Err(detail) => return self.lose(peer, LinkError::Protocol { peer, detail }),
         };
+        self.peers[peer].never |= exchange::is_never(bytes);
         let own_fault = self.peers[peer].fault.clone();
         let theirs = note.as_ref().err().cloned();
         let fault =
@@ -170,7 +193,7 @@ impl RdmaTransport {
                     self.settle_for_tcp(now, peer, fault);
                 }
             },
-            (Stage::Verdict, Route::Proving { .. } | Route::Judging) => {
+            (Stage::Verdict, Route::Proving { .. } | Route::Judging { .. }) => {
                 if note.is_err() {
                     self.peers[peer].prefers_tcp = exchange::is_choice(bytes);
                     return self.settle_for_tcp(now, peer, fault);
@@ -180,11 +203,18 @@ impl RdmaTransport {
                     Err(detail) => return self.lose(peer, LinkError::Protocol { peer, detail }),
                 }
                 self.peers[peer].accepted = true;
-                if matches!(self.peers[peer].route, Route::Judging) {
+                if matches!(self.peers[peer].route, Route::Judging { .. }) {
                     self.settle_for_rdma(now, peer);
                 }
             }
-            (Stage::Fault, Route::Measuring { .. }) => self.peers[peer].fault = fault,
+            (Stage::Fault, Route::Proving { .. } | Route::Measuring { .. }) => {
+                self.peers[peer].fault = fault;
+            }
+            (Stage::Broken, Route::Proving { .. } | Route::Measuring { .. }) => {
+                let fault = fault.unwrap_or_default();
+                self.tell(peer, Stage::Verdict, &Err(fault.clone()));
+                self.settle_for_tcp(now, peer, Some(fault));
+            }
             (Stage::Broken, Route::Rdma) => {
                 self.break_off(peer, fault.unwrap_or_default());
                 self.go_over(now, peer, &exchange::decode_arrived(bytes));
@@ -214,6 +244,7 @@ impl RdmaTransport {
             && let Err(error) = link.connect(&mut **device, terms)
         {
             fault = Some(error.to_string());
+            self.peers[peer].never |= matches!(error, DeviceError::Mismatch(_));
         }
         self.peers[peer].fault.clone_from(&fault);
         self.peers[peer].measures = terms.measures && peer < self.own;
@@ -241,11 +272,16 @@ impl RdmaTransport {
                 Route::Proving { until } | Route::Measuring { until } => until,
                 Route::Asking if self.is_deaf(peer) => {
                     let fault = "it does not use RDMA: the setting transports must be the same on all ranks";
+                    self.peers[peer].never = true;
                     self.settle_for_tcp(now, peer, Some(fault.to_owned()));
                     continue;
                 }
-                Route::Judging => {
+                Route::Judging { since } => {
+                    let may_withdraw = state.round > 0 && now - since >= VERDICT_PATIENCE;
                     self.refuse_late(peer, Stage::Fault, state.measures);
+                    if may_withdraw && self.has_held(peer) {
+                        self.withdraw(now, peer);
+                    }
                     continue;
                 }
                 _ => continue,
@@ -272,26 +308,18 @@ impl RdmaTransport {
 
     /// Says that the peer was heard, and which operations stay on TCP.
     pub(super) fn say_yes(&mut self, now: Instant, peer: Rank) {
-        // In the first round their messages have waited, and none is on TCP.
-        let begun: Vec<(u64, u32)> = match self.peers[peer].round {
-            0 => Vec::new(),
-            _ => {
-                let begun = |(number, op): (_, &Op<_, _>)| op.fingerprint.map(|_| number);
-                self.ops.iter().filter_map(begun).collect()
-            }
-        };
-        if begun.len() > exchange::MOST_OPERATIONS {
+        let staying = self.staying(peer);
+        if staying.len() > exchange::MOST_OPERATIONS {
             let fault = format!(
                 "{} operations are under way, and {} can be told to stay on TCP",
-                begun.len(),
+                staying.len(),
                 exchange::MOST_OPERATIONS
             );
             self.tell(peer, Stage::Verdict, &Err(fault.clone()));
             return self.settle_for_tcp(now, peer, Some(fault));
         }
-        self.peers[peer].route = Route::Judging;
-        self.tell_bytes(peer, Stage::Verdict, &exchange::encode_verdict(&begun));
-        self.leave_on_tcp(peer, begun);
+        self.peers[peer].route = Route::Judging { since: now };
+        self.tell_bytes(peer, Stage::Verdict, &exchange::encode_verdict(&staying));
         if self.peers[peer].measures {
             self.expect_probes(peer);
         }
@@ -300,12 +328,19 @@ impl RdmaTransport {
         }
     }
 
+    /// The operations that have messages to or from a peer on TCP.
+    fn staying(&self, peer: Rank) -> Vec<(u64, u32)> {
+        let staying = self.ops.iter().filter(|(_, op)| op.on_tcp.contains(&peer));
+        staying.map(|(number, _)| number).collect()
+    }
+
     /// The messages of these operations to and from a peer go over TCP until they end.
     fn leave_on_tcp(&mut self, peer: Rank, operations: impl IntoIterator<Item = (u64, u32)>) {
         for (group, number) in operations {
-            let is_known = self.on_tcp.contains(&(peer, group, number));
-            if !is_known && !self.ops.has_ended(group, number) {
-                self.on_tcp.push((peer, group, number));
+            if let Some(op) = self.ops.unended(group, number)
+                && !op.on_tcp.contains(&peer)
+            {
+                op.on_tcp.push(peer);
             }
         }
     }
@@ -338,15 +373,8 @@ impl RdmaTransport {
         let early = self.tcp.sent_early(peer);
         let ended: Vec<_> = early.filter(|op| op.0 != exchange::GROUP).collect();
         self.leave_on_tcp(peer, ended);
-        let staying: Vec<_> = self
-            .on_tcp
-            .iter()
-            .filter(|op| op.0 == peer)
-            .copied()
-            .collect();
-        self.give_to_tcp(peer, |group, number| {
-            staying.contains(&(peer, group, number))
-        });
+        let staying = self.staying(peer);
+        self.give_to_tcp(peer, |group, number| staying.contains(&(group, number)));
         let mut waiting = std::mem::take(&mut self.keys);
         self.ops
             .each_of(peer, |key, fingerprint, inbound, outbound| {
@@ -381,7 +409,7 @@ impl RdmaTransport {
         self.end_probes(peer);
         let state = &mut self.peers[peer];
         let is_first = state.round == 0;
-        let was = std::mem::replace(&mut state.route, Route::Tcp);
+        state.route = Route::Tcp;
         self.open -= 1;
         let reason = fault.unwrap_or_default();
         // In software nobody misses it who hasn't asked for it alone.
@@ -410,9 +438,7 @@ impl RdmaTransport {
         } else {
             tracing::info!(rank = peer, reason, "RDMA was tried again in vain");
         }
-        // A rank without a device gets none, and what doesn't go together never will.
-        let has_offered = !is_first || !matches!(was, Route::Asking | Route::Connecting);
-        if has_offered && !self.peers[peer].prefers_tcp {
+        if !self.peers[peer].prefers_tcp {
             self.schedule(now, peer);
         }
         self.close_link(peer);

@@ -17,8 +17,8 @@
 //! | 20..28 | its address |
 //! | 28.. | addresses of the queue pairs; or the reason, UTF-8 |
 //!
-//! In a verdict that is a no, byte 1 is 2 if RDMA works and TCP was measured to be faster. One that is a yes has in bytes 2..4 how many of its sender's operations stay on TCP, and from byte 28 on each of them: its
-//! group in 8 bytes, its number in 4. A fourth note tells later that RDMA has failed: it is a no, with its reason, and in bytes 4.. it has the number of
+//! In a no, byte 1 is 3 if it is for ever, and in a verdict 2 if RDMA works and TCP was measured to be faster. One that is a yes has in bytes 2..4 how many of its sender's operations stay on TCP, and from byte 28 on each of them: its
+//! group in 8 bytes, its number in 4. A fourth note tells later that RDMA has failed, or that its sender takes its verdict back: it is a no, with its reason, and in bytes 4.. it has the number of
 //! requests that had ended on each queue pair of its sender's, modulo 2^16.
 
 use super::MAX_CHANNELS;
@@ -47,10 +47,11 @@ const _: () = assert!(HEAD + MAX_CHANNELS * Address::LEN <= NOTE);
 /// The longest reason in bytes.
 const REASON: usize = u8::MAX as usize;
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
-/// Neither yes nor "it does not work".
+/// Byte 1 of a no: neither yes nor "it does not work"; and "it never will".
 const CHOICE: u8 = 2;
+const NEVER: u8 = 3;
 
 /// Which note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub(super) enum Stage {
     Connected = 1,
     /// The peer was heard on all of them, or not.
     Verdict = 2,
-    /// They were used, and one has failed.
+    /// They were used, and one has failed; or this side takes back its verdict, which the peer's hasn't followed.
     Broken = 3,
     /// One has failed since this side's verdict, while the peer measures.
     Fault = 4,
@@ -189,6 +190,18 @@ pub(super) fn encode_choice(figures: &str) -> [u8; NOTE] {
 /// Whether a verdict that is a no says so.
 pub(super) const fn is_choice(bytes: &[u8; NOTE]) -> bool {
     bytes[1] == CHOICE
+}
+
+/// A no that holds for all rounds to come.
+pub(super) fn encode_never(reason: &str) -> [u8; NOTE] {
+    let mut bytes = encode(&Err(reason.to_owned()));
+    bytes[1] = NEVER;
+    bytes
+}
+
+/// Whether a no is one.
+pub(super) const fn is_never(bytes: &[u8; NOTE]) -> bool {
+    bytes[1] == NEVER
 }
 
 /// The note that RDMA has failed.
@@ -330,6 +343,13 @@ mod tests {
         let bytes = encode_choice("TCP 8 µs");
         assert_eq!(decode(&bytes, Stage::Verdict), Ok(Err("TCP 8 µs".into())));
         assert!(is_choice(&bytes) && !is_choice(&encode(&Err("no".into()))));
+    }
+
+    #[test]
+    fn a_no_says_whether_it_is_for_ever() {
+        let bytes = encode_never("no device");
+        assert_eq!(decode(&bytes, Stage::Offer), Ok(Err("no device".into())));
+        assert!(is_never(&bytes) && !is_never(&encode(&Err("no".into()))));
     }
 
     #[test]

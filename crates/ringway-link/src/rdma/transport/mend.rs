@@ -10,7 +10,10 @@ use super::{
     link::Link,
     peer::{Held, Inbound, Outbound, Route},
 };
-use crate::{Event, LinkError, Transport as _, ops::Slot};
+use crate::{
+    Event, LinkError, Transport as _,
+    ops::{Op, Slot},
+};
 
 impl RdmaTransport {
     /// RDMA to a peer has failed: closes the link, so that neither side reaches the other's memory any more, and tells the
@@ -22,10 +25,17 @@ impl RdmaTransport {
             reason = detail,
             "RDMA to this rank has failed: messages go over TCP until it works again"
         );
-        self.peers[peer].route = Route::Mending;
         self.open += 1;
+        if self.end_link(peer, &detail) {
+            self.listen_for_end(peer);
+        }
+    }
+
+    /// Closes the link, and tells the peer what has come over it by now. False if the peer is gone.
+    fn end_link(&mut self, peer: Rank, detail: &str) -> bool {
+        self.peers[peer].route = Route::Mending;
         // What was acknowledged to the peer is not sent again: it has to be taken.
-        let mut last = Vec::new();
+        let mut last = std::mem::take(&mut self.peers[peer].early);
         if let (Ok(device), Some(link)) = (&mut self.device, &self.peers[peer].link) {
             link.pairs().for_each(|pair| device.stop(pair, &mut last));
         }
@@ -33,13 +43,44 @@ impl RdmaTransport {
             self.completed(completion);
         }
         if self.is_lost(peer) {
-            return;
+            return false;
         }
         self.close_link(peer);
         let arrived = self.peers[peer].link.as_ref().map(Link::arrived);
-        let note = exchange::encode_broken(&detail, &arrived.unwrap_or_default());
+        let note = exchange::encode_broken(detail, &arrived.unwrap_or_default());
         self.tell_bytes(peer, Stage::Broken, &note);
-        self.listen_for_end(peer);
+        !self.is_lost(peer)
+    }
+
+    /// Takes this side's verdict back, as the peer's doesn't come and messages wait for it. All that has gone over the link from
+    /// here are greetings and answers to probes, so that nothing is to be heard from the peer before messages go over TCP; the
+    /// peer hears what has come here, as after a failure, in case that it has given its verdict meanwhile.
+    pub(super) fn withdraw(&mut self, now: Instant, peer: Rank) {
+        tracing::info!(
+            rank = peer,
+            "RDMA was tried again in vain: the rank computes, and messages do not wait for it"
+        );
+        self.end_probes(peer);
+        let detail = "the other rank has waited in vain for this one, and uses TCP for now";
+        if self.end_link(peer, detail) {
+            self.peers[peer].fault = None;
+            self.peers[peer].route = Route::Tcp;
+            self.open -= 1;
+            self.schedule(now, peer);
+            self.give_to_tcp(peer, |_, _| true);
+        }
+    }
+
+    /// Whether messages to or from a peer wait for its verdict.
+    pub(super) fn has_held(&self, peer: Rank) -> bool {
+        let waits = |op: &Op<Inbound, Outbound>| {
+            let mut inbound = op.inbound.iter();
+            op.outbound.keys().any(|slot| slot.peer == peer)
+                || inbound
+                    .any(|(slot, it)| slot.peer == peer && matches!(it, Inbound::Posted { .. }))
+        };
+        let mut others = self.ops.iter().filter(|(_, op)| !op.on_tcp.contains(&peer));
+        others.any(|(_, op)| waits(op))
     }
 
     /// Breaks off what has failed.
@@ -77,9 +118,9 @@ impl RdmaTransport {
         self.give_to_tcp(peer, |_, _| true);
     }
 
-    /// Says when RDMA is tried again, if this side has a device.
+    /// Says when RDMA is tried again, if this side has a device and it may work some time.
     pub(super) fn schedule(&mut self, now: Instant, peer: Rank) {
-        if self.device.is_ok() {
+        if self.device.is_ok() && !self.peers[peer].never {
             let at = self.peers[peer].retry.failed(now, &self.settings);
             self.remember_retry(at);
         }
@@ -89,6 +130,9 @@ impl RdmaTransport {
     /// here stay, and leave the slots of a link that has failed.
     pub(super) fn give_to_tcp(&mut self, peer: Rank, of: impl Fn(u64, u32) -> bool) {
         for (key, inbound, outbound) in self.ops.take_peer(peer, of) {
+            if outbound.is_some() || matches!(inbound, Some(Inbound::Posted { .. })) {
+                self.stays_on_tcp(peer, &key);
+            }
             match outbound {
                 Some(
                     Outbound::Waiting { src, priority }
@@ -175,7 +219,6 @@ impl RdmaTransport {
         }
         self.end_probes(peer);
         self.peers[peer].begin_round();
-        self.on_tcp.retain(|&(other, ..)| other != peer);
         self.make_offer(peer);
     }
 

@@ -28,6 +28,7 @@ impl RdmaTransport {
             return Err(error.clone());
         }
         if self.uses_tcp(peer, &key) {
+            self.stays_on_tcp(peer, &key);
             return self.tcp.send(peer, key, src, priority);
         }
         if let Some(gone) = self.tcp.gone(peer) {
@@ -143,6 +144,7 @@ impl RdmaTransport {
     ) -> Result<(), LinkError> {
         LinkError::check_peer(self.own, self.peers.len(), peer, key)?;
         if self.uses_tcp(peer, &key) && !self.is_here(peer, &key) {
+            self.stays_on_tcp(peer, &key);
             return self.tcp.recv(peer, key, sink);
         }
         self.length(peer, key, sink.len())?;
@@ -196,10 +198,24 @@ impl RdmaTransport {
             Route::Asking | Route::Connecting | Route::Proving { .. } | Route::Measuring { .. } => {
                 state.round > 0
             }
-            Route::Judging | Route::Rdma | Route::Mending => {
-                !self.on_tcp.is_empty() && self.on_tcp.contains(&(peer, key.group, key.op))
-            }
+            Route::Judging { .. } | Route::Rdma | Route::Mending => self
+                .ops
+                .get(key.group, key.op)
+                .is_some_and(|op| op.on_tcp.contains(&peer)),
             Route::Idle | Route::Lost(_) => false,
+        }
+    }
+
+    /// A message to or from a peer goes over TCP: all others of its operation will.
+    pub(super) fn stays_on_tcp(&mut self, peer: Rank, key: &MessageKey) {
+        let state = &self.peers[peer];
+        // Where there is no other way, ever, that need not be known.
+        if !state.never
+            && !state.prefers_tcp
+            && let Some((op, _)) = self.ops.begun(key)
+            && !op.on_tcp.contains(&peer)
+        {
+            op.on_tcp.push(peer);
         }
     }
 

@@ -48,6 +48,8 @@ mod registrations;
 mod retry;
 mod settings;
 mod slab;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::VecDeque,
@@ -95,8 +97,6 @@ pub struct RdmaTransport {
     epoll: Epoll,
     /// How many decisions are under way.
     open: usize,
-    /// Operations, by peer, group and number, whose messages stay on TCP while others go over RDMA: they had begun before.
-    on_tcp: Vec<(Rank, u64, u32)>,
     /// When RDMA to a peer is tried again next.
     next_retry: Option<Instant>,
     /// What is sent over TCP to measure it.
@@ -145,7 +145,6 @@ impl RdmaTransport {
             ops: Ops::default(),
             epoll,
             open: 0,
-            on_tcp: Vec::new(),
             next_retry: None,
             probe: None,
             links: 0,
@@ -174,23 +173,22 @@ impl RdmaTransport {
         };
         let mut completions = std::mem::take(&mut self.completions);
         let polled = device.poll(now, &mut completions);
+        let mut end = polled.as_ref().err().map(ToString::to_string);
         while let Ok(device) = &mut self.device
             && let Some(event) = device.poll_event()
         {
-            self.device_event(event);
+            end = self.device_event(event).or(end);
         }
         for completion in completions.drain(..) {
             self.completed(&completion);
         }
         self.completions = completions;
-        let moved = polled.unwrap_or_else(|error| {
-            self.device_failed(&error.to_string());
-            self.mend();
-            self.device = Err(error.to_string());
-            true
-        });
+        if let Some(detail) = end {
+            self.device_failed(detail);
+            return true;
+        }
         self.mend();
-        moved
+        polled.unwrap_or(true)
     }
 
     /// Looks what TCP has: the messages of peers that RDMA does not reach, notes, and the end of peers.
@@ -363,6 +361,8 @@ impl Transport for RdmaTransport {
         if self.open > 0 {
             self.judge(now);
         }
+        // Those that have failed before their verdict came.
+        self.mend();
         if self.next_retry.is_some_and(|next| next <= now) {
             self.try_again(now);
         }
@@ -407,8 +407,6 @@ impl Transport for RdmaTransport {
 
     fn cancel(&mut self, group: u64, op: u32) {
         self.tcp.cancel(group, op);
-        self.on_tcp
-            .retain(|&(_, other, number)| (other, number) != (group, op));
         if let Some(mut ended) = self.ops.end(group, op) {
             self.end(group, op, &mut ended);
             self.ops.recycle(ended);

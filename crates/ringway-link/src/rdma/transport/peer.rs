@@ -74,8 +74,8 @@ pub(super) enum Route {
     Proving { until: Instant },
     /// Each has heard the other, and this side measures.
     Measuring { until: Instant },
-    /// This side has heard the peer, and waits for the peer to say the same.
-    Judging,
+    /// This side has heard the peer, and waits since then for the peer to say the same.
+    Judging { since: Instant },
     /// Messages go over RDMA.
     Rdma,
     /// RDMA has failed, and the link is closed. This side has told what had come by then, and waits to hear the same.
@@ -95,7 +95,7 @@ impl Route {
                 | Self::Connecting
                 | Self::Proving { .. }
                 | Self::Measuring { .. }
-                | Self::Judging
+                | Self::Judging { .. }
                 | Self::Mending
         )
     }
@@ -122,6 +122,8 @@ pub(super) struct Peer {
     pub(super) is_measured: bool,
     /// TCP to it was measured to be faster, by either side.
     pub(super) prefers_tcp: bool,
+    /// What keeps the two from RDMA won't change: one has no device, or the two don't go together.
+    pub(super) never: bool,
     /// What has come over RDMA before its verdict.
     pub(super) early: Vec<Completion>,
     /// This side has told it that RDMA can't be used.
@@ -148,6 +150,7 @@ impl Peer {
             probes: None,
             is_measured: false,
             prefers_tcp: false,
+            never: false,
             early: Vec::new(),
             has_refused: false,
             hears_end: false,
@@ -170,7 +173,7 @@ impl Peer {
     /// Whether messages to and from it wait until it is known which way they go.
     pub(super) const fn holds_messages(&self) -> bool {
         match self.route {
-            Route::Judging | Route::Mending => true,
+            Route::Judging { .. } | Route::Mending => true,
             Route::Asking | Route::Connecting | Route::Proving { .. } | Route::Measuring { .. } => {
                 self.round == 0
             }
