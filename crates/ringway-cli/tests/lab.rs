@@ -286,6 +286,79 @@ fn what_is_changed_is_seen() {
     lab.broadcast(first, "host2").unwrap();
 }
 
+/// A directory of caches that goes with the test.
+struct Caches(std::path::PathBuf);
+
+impl Drop for Caches {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_job_measures_its_links_once_and_explains_its_choice() {
+    if !possible() {
+        return;
+    }
+    let caches = Caches(std::env::temp_dir().join(unique("caches")));
+    let lab = Up::new("probes", &leaf_spine("lab-probes.yaml", 4));
+    let explain = || {
+        let rank = |rank: usize| {
+            let (rank, host) = (rank.to_string(), format!("host{rank}"));
+            let mut command = command(&["lab", "exec", "--name", &lab.0, &host, "--"]);
+            command
+                .args([
+                    env!("CARGO_BIN_EXE_ringway"),
+                    "explain",
+                    "all-reduce",
+                    "64K",
+                    "--json",
+                ])
+                .envs([("RANK", &*rank), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "4")])
+                .envs([("MASTER_ADDR", "10.0.0.1"), ("MASTER_PORT", "29500")])
+                .env("XDG_CACHE_HOME", &caches.0)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let ranks: Vec<Child> = (0..4).map(rank).collect();
+        let mut outputs = Vec::new();
+        for rank in ranks {
+            let output = rank.wait_with_output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{error}");
+            outputs.push(output.stdout);
+        }
+        serde_json::from_slice::<Value>(&outputs[0]).unwrap()
+    };
+    let first = explain();
+    let origin = |json: &Value| json["links"]["origin"].as_str().unwrap().to_owned();
+    assert_eq!(origin(&first), "measured at this job's start", "{first}");
+    // 80 Mbit/s are 10 MB/s; other programs of this machine only make it slower.
+    let rate = first["links"]["between"]["bytes_per_second"]
+        .as_f64()
+        .unwrap();
+    assert!((2e6..2e7).contains(&rate), "{first}");
+    let candidates = first["candidates"].as_array().unwrap();
+    assert_eq!(candidates[0]["algorithm"], first["choice"]);
+    let measured = candidates.iter().filter(|c| c["measured_seconds"].is_f64());
+    assert!(measured.count() >= 3, "{first}");
+
+    let again = explain();
+    assert!(origin(&again).ends_with(" s ago"), "{again}");
+    assert_eq!(again["links"]["between"], first["links"]["between"]);
+    let kept: Vec<_> = std::fs::read_dir(caches.0.join("ringway"))
+        .unwrap()
+        .collect();
+    assert_eq!(kept.len(), 1);
+    let kept = kept[0].as_ref().unwrap().path();
+    std::fs::write(&kept, "ringway probes 1\nfabric of another").unwrap();
+    assert_eq!(origin(&explain()), "measured at this job's start");
+    let text = std::fs::read_to_string(&kept).unwrap();
+    assert!(text.starts_with("ringway probes 1\nfabric "), "{text}");
+    assert_eq!(text.lines().count(), 8, "{text}");
+}
+
 #[test]
 fn labs_that_are_killed_leave_nothing() {
     if !possible() {

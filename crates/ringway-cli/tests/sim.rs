@@ -176,6 +176,34 @@ fn a_choice_is_explained() {
     }
 }
 
+#[test]
+fn without_a_fabric_it_is_the_job_that_is_explained() {
+    let (ok, _, error) = ringway(&["explain", "all-reduce", "1M"]);
+    assert!(
+        !ok && error.contains("name a fabric with --fabric"),
+        "{error}"
+    );
+    let ringway_path = env!("CARGO_BIN_EXE_ringway");
+    let run = [
+        "run",
+        "-n",
+        "2",
+        "--no-prefix",
+        "--",
+        ringway_path,
+        "explain",
+        "all-reduce",
+        "1M",
+    ];
+    let (ok, text, error) = ringway(&run);
+    assert!(ok, "{error}");
+    assert!(text.contains("ranks that share memory"), "{text}");
+    assert!(
+        text.contains("\nrule of thumb for less than 16 nodes: ring"),
+        "{text}"
+    );
+}
+
 /// `explain`, `place` and `sim` say the same of a fabric in two pieces, and print no figures.
 #[test]
 fn a_cut_fabric_has_no_figures() {

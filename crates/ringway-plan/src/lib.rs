@@ -18,7 +18,7 @@ mod table;
 mod verify;
 
 pub use algorithm::Algorithm;
-pub use cost::{Cost, Link, Machine, estimate, predict};
+pub use cost::{Cost, Link, Machine, Observed, estimate, predict};
 pub use data::{DataType, ReduceOp, UnknownName};
 pub use executor::{Action, ActionId, Executor, Pending, Place, WINDOW};
 pub use generate::{GenerateError, Topology, generate};

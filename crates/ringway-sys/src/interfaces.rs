@@ -27,22 +27,55 @@ pub struct InterfaceAddress {
 /// # Errors
 /// If the kernel has no memory or descriptors left.
 pub fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
+    let mut found = Vec::new();
+    each_node(|node| found.extend(read(node)))?;
+    Ok(found)
+}
+
+/// Shows every address of every interface.
+fn each_node(mut see: impl FnMut(&libc::ifaddrs)) -> io::Result<()> {
     let mut list = ptr::null_mut();
     // SAFETY: the out-pointer is valid; on success it holds a list that is freed below.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut found = Vec::new();
     let mut next = list.cast_const();
     while !next.is_null() {
         // SAFETY: `next` is a node of the list that getifaddrs made and that is not freed yet.
         let node = unsafe { &*next };
-        found.extend(read(node));
+        see(node);
         next = node.ifa_next;
     }
-    // SAFETY: `list` came from getifaddrs, and nothing that `read` returns borrows from it.
+    // SAFETY: `list` came from getifaddrs, and nothing that `see` keeps borrows from it: it takes any lifetime.
     unsafe { libc::freeifaddrs(list) };
+    Ok(())
+}
+
+/// The names and hardware addresses (MAC, up to 8 bytes) of all interfaces, in the kernel's order.
+///
+/// # Errors
+/// If the kernel has no memory or descriptors left.
+pub fn hardware_addresses() -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut found = Vec::new();
+    each_node(|node| found.extend(hardware(node)))?;
     Ok(found)
+}
+
+fn hardware(node: &libc::ifaddrs) -> Option<(String, Vec<u8>)> {
+    if node.ifa_addr.is_null() {
+        return None;
+    }
+    // SAFETY: a socket address that is not null begins with its family.
+    if i32::from(unsafe { (*node.ifa_addr).sa_family }) != libc::AF_PACKET {
+        return None;
+    }
+    // SAFETY: the family says that it is a `sockaddr_ll`; read unaligned, as the list promises nothing.
+    let address = unsafe { node.ifa_addr.cast::<libc::sockaddr_ll>().read_unaligned() };
+    let len = usize::from(address.sll_halen).min(address.sll_addr.len());
+    // SAFETY: the kernel's list names every interface with a C string that lives as long as the node.
+    let name = unsafe { CStr::from_ptr(node.ifa_name) };
+    let name = name.to_string_lossy().into_owned();
+    Some((name, address.sll_addr[..len].to_vec()))
 }
 
 fn read(node: &libc::ifaddrs) -> Option<InterfaceAddress> {
@@ -101,6 +134,13 @@ fn address_bits(at: *const libc::sockaddr) -> Option<u128> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loopback_has_a_hardware_address_of_zeros() {
+        let all = hardware_addresses().unwrap();
+        let (_, address) = all.iter().find(|(name, _)| name == "lo").unwrap();
+        assert_eq!(address, &[0; 6]);
+    }
 
     #[test]
     fn loopback_is_found_with_its_subnet() {

@@ -9,13 +9,16 @@ use std::{
 
 use ringway_kernels::{Element, Finish};
 use ringway_link::shm::mapped::{self, GroupBlock, MappedGroup, MappedOp, Patience};
-use ringway_plan::{Algorithm, Collective, DataType, Rank, Topology};
+use ringway_plan::{Algorithm, Collective, DataType, Machine, Rank, Topology};
 use ringway_sys::Memory;
 
 use crate::{
-    ArenaBuffer, Descriptor, Error, Form, Request, Work,
+    ArenaBuffer, Descriptor, Error, Form, Origin, Request, Work,
     bootstrap::{Part, Store},
-    engine::{Engine, Limit, Membership, MessageOp, Operands, Plans, Task, Way, lock},
+    engine::{
+        Candidate, Engine, Limit, Membership, MessageOp, Operands, Plans, Prediction, Task, Way,
+        lock,
+    },
     group::{Group, Stream},
 };
 
@@ -211,6 +214,34 @@ impl Communicator {
     /// The algorithm that an operation on a vector of `bytes` takes.
     pub fn algorithm(&self, collective: Collective, bytes: usize) -> Algorithm {
         lock(&self.group.plans).algorithm(collective, bytes)
+    }
+
+    /// Every algorithm that may do `collective` on a vector of `bytes`, with the cost model's time, the quickest first. The first
+    /// is [`Self::algorithm`]'s, unless a setting says otherwise or the group's ranks share memory, where the model has no say.
+    pub fn candidates(&self, collective: Collective, bytes: usize) -> Vec<Candidate> {
+        lock(&self.group.plans).candidates(collective, bytes)
+    }
+
+    /// How far the cost model was off for the operations over messages that this rank has ended in this group, by algorithm and
+    /// class of sizes.
+    pub fn predictions(&self) -> Vec<Prediction> {
+        lock(&self.group.plans).predictions()
+    }
+
+    /// What the cost model knows of the machines: measured at start where the job has several hosts, see the setting
+    /// `probes`.
+    pub fn machine(&self) -> Machine {
+        self.engine().policy().machine
+    }
+
+    /// On how many hosts the group's ranks are.
+    pub fn hosts(&self) -> usize {
+        self.engine().topology(self.members()).hosts().len()
+    }
+
+    /// Where [`Self::machine`] comes from.
+    pub fn origin(&self) -> Origin {
+        self.engine().origin()
     }
 
     fn limit(&self, request: &Request) -> Limit {
@@ -508,14 +539,15 @@ impl Engine {
             self.topology(&members),
             mapped.is_some(),
             Form::Even,
-            self.policy.clone(),
+            self.world.size(),
+            self.policy(),
         );
         Ok(Group::new(id, members, rank, plans, mapped))
     }
 
     /// Where the members of a group are.
     pub(crate) fn topology(&self, members: &[Rank]) -> Topology {
-        if let Some(site) = &self.policy.site {
+        if let Some(site) = &self.policy().site {
             return site.topology(members);
         }
         let mut hosts = Vec::new();

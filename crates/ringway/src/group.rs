@@ -90,6 +90,7 @@ impl Group {
                 Topology::single_host(2),
                 false,
                 Form::Pair,
+                usize::MAX,
                 policy,
             );
             Self::new(id, members, rank, plans, None)

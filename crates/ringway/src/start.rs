@@ -17,6 +17,7 @@ use crate::{
     communicator::Seat,
     control::Control,
     engine::{Engine, Membership, Site},
+    probe,
     settings::{Settings, TransportKind},
     share::share_host,
 };
@@ -105,6 +106,7 @@ impl Builder {
         }
         let communicator = assemble(world, control.clone(), settings, transport, host)?;
         control.joined()?;
+        probe::learn(&communicator)?;
         Ok(communicator)
     }
 }

@@ -92,6 +92,17 @@ pub(crate) fn world_over<R: Send>(
     world_at(&[], over, ranks, settings, body)
 }
 
+/// As [`world_over`], of a rank for each of `hosts`, which it is on as far as the engine knows.
+pub(crate) fn world_on<R: Send>(
+    hosts: &[&str],
+    over: Over,
+    settings: &[(&str, &str)],
+    body: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
+    let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
+    world_at(&hosts, over, hosts.len(), settings, body)
+}
+
 /// As [`world_over`], where rank r is on the host `hosts[r]`, as far as the engine knows.
 fn world_at<R: Send>(
     hosts: &[String],

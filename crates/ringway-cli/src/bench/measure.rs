@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringway::{
-    Algorithm, ArenaBuffer, Collective, Communicator, DataType, Memory, ReduceOp, Request,
+    Algorithm, ArenaBuffer, Candidate, Collective, Communicator, DataType, Memory, ReduceOp,
+    Request,
 };
 
 use super::{Placement, values};
@@ -32,6 +33,8 @@ pub(crate) struct Sample {
     pub(crate) collective: Collective,
     pub(crate) transport: String,
     pub(crate) algorithm: Algorithm,
+    /// By the cost model, of messages.
+    pub(crate) predicted: Option<f64>,
     pub(crate) ranks: usize,
     pub(crate) dtype: DataType,
     pub(crate) op: Option<ReduceOp>,
@@ -117,12 +120,18 @@ impl Measure<'_> {
         }
         comm.all_reduce(&mut times, ReduceOp::Max)?;
         times.sort_by(f64::total_cmp);
+        let algorithm = self
+            .algorithm
+            .unwrap_or_else(|| comm.algorithm(collective, bytes));
+        let transport = comm.path();
+        let candidates = comm.candidates(collective, bytes);
+        let is_it = |c: &&Candidate| c.algorithm == algorithm && transport != "shm";
+        let candidate = candidates.iter().find(is_it);
         Ok(Sample {
             collective,
-            transport: comm.path(),
-            algorithm: self
-                .algorithm
-                .unwrap_or_else(|| comm.algorithm(collective, bytes)),
+            transport: transport.clone(),
+            algorithm,
+            predicted: candidate.map(|c| c.total().as_secs_f64() * 1e6),
             ranks,
             dtype: self.dtype,
             op: collective.reduces().then_some(self.op),
@@ -150,7 +159,7 @@ impl Measure<'_> {
         let mut done = 0;
         let began = Instant::now();
         loop {
-            for _ in 0..self.warmup.max(3) {
+            for _ in 0..self.warmup {
                 self.iteration(request)?;
                 done += 1;
             }

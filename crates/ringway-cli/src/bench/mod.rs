@@ -22,7 +22,8 @@ use crate::{
     step::Step,
 };
 use case::Case;
-use measure::{Measure, Sample};
+pub(crate) use measure::Measure;
+use measure::Sample;
 
 /// Measure a collective, with nccl-tests' flags and columns.
 ///
@@ -177,7 +178,8 @@ impl Bench {
             algorithm: case.algorithm,
             iterations: self.iterations,
             seconds: self.seconds,
-            warmup: self.warmup,
+            // The first of all open connections.
+            warmup: self.warmup.max(3),
             check: self.check == 1,
         };
         let print = comm.rank() == 0;

@@ -85,6 +85,7 @@ pub(crate) fn json(rows: &[Sample]) -> Result<String> {
                     "p99": row.percentile(0.99),
                     "max": row.percentile(1.0),
                 },
+                "predicted_us": row.predicted,
                 "algbw_gbps": row.algbw(),
                 "busbw_gbps": row.busbw(),
                 "wrong": row.wrong,

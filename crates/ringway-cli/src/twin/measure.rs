@@ -72,6 +72,8 @@ impl Bench<'_> {
         let command = [
             "env",
             &format!("RINGWAY_STREAMS={}", self.streams),
+            // Whose traffic would count for the paths of connections.
+            "RINGWAY_PROBES=off",
             &program.display().to_string(),
             "bench",
             collective.name(),

@@ -13,8 +13,10 @@
 
 mod closed;
 mod drive;
+mod fit;
 
 pub use closed::estimate;
+pub use fit::Observed;
 
 use std::{ops::Add, time::Duration};
 
@@ -82,6 +84,39 @@ impl Link {
         }
     }
 
+    /// The same way at the pace that was measured.
+    ///
+    /// # Panics
+    /// If `bytes_per_second` is not above zero.
+    pub fn timed(self, latency: Duration, overhead: Duration, bytes_per_second: f64) -> Self {
+        Self {
+            latency: picoseconds(latency),
+            overhead: picoseconds(overhead),
+            byte: femtoseconds(bytes_per_second),
+            ..self
+        }
+    }
+
+    /// What passes by itself when a message is sent.
+    pub const fn latency(&self) -> Duration {
+        duration(self.latency)
+    }
+
+    /// The sender's time for each message.
+    pub const fn overhead(&self) -> Duration {
+        duration(self.overhead)
+    }
+
+    /// Bytes per second; infinite where they take no time.
+    pub fn rate(&self) -> f64 {
+        1e15 / self.byte as f64
+    }
+
+    /// By how many thousandths bytes are slowed that do not come in a steady stream, see [`Self::with_unsteady`].
+    pub const fn unsteady(&self) -> u64 {
+        self.unsteady
+    }
+
     /// The time of a message without bytes.
     pub const fn alpha(&self) -> Duration {
         duration(self.latency + self.overhead)
@@ -132,6 +167,34 @@ impl Machine {
     pub fn with_slice_bytes(self, slice_bytes: usize) -> Self {
         Self {
             slice_bytes: slice_bytes.max(1),
+            ..self
+        }
+    }
+
+    /// Between ranks of a host.
+    pub const fn intra(&self) -> Link {
+        self.intra
+    }
+
+    /// Between ranks of different hosts.
+    pub const fn inter(&self) -> Link {
+        self.inter
+    }
+
+    /// Bytes that a rank reduces per second; infinite where they take no time.
+    pub fn reduce_rate(&self) -> f64 {
+        1e15 / self.reduce as f64
+    }
+
+    /// With these links, and reductions of so many bytes per second.
+    ///
+    /// # Panics
+    /// If `reduce_bytes_per_second` is not above zero.
+    pub fn with_measured(self, intra: Link, inter: Link, reduce_bytes_per_second: f64) -> Self {
+        Self {
+            intra,
+            inter,
+            reduce: femtoseconds(reduce_bytes_per_second),
             ..self
         }
     }

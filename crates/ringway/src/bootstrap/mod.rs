@@ -20,7 +20,7 @@ mod store;
 mod wire;
 mod world;
 
-pub(crate) use codec::{Malformed, Reader, Writer};
+pub(crate) use codec::{Malformed, Reader, Writer, fnv1a};
 pub use error::BootstrapError;
 pub(crate) use exchange::get_reminding;
 pub use hostlist::expand_hostlist;

@@ -10,9 +10,11 @@ mod failure;
 mod label;
 mod mapped;
 mod message;
+mod past;
 mod plans;
 mod site;
 mod task;
+mod tuning;
 mod worker;
 
 use std::{
@@ -35,15 +37,19 @@ use ringway_sys::Signal;
 pub(crate) use driver::Driver;
 pub(crate) use label::{Label, Limit};
 pub(crate) use message::{MessageOp, Operands};
+pub use past::{Candidate, Prediction};
 pub(crate) use plans::{Plans, Policy, Way};
 pub(crate) use site::Site;
 pub(crate) use task::{Task, after, lock, spawn, try_lock};
+pub(crate) use tuning::Tuning;
 use worker::Worker;
 
 use crate::{
     Error, Form,
     bootstrap::World,
     control::{Control, Direction},
+    group::Group,
+    probe::Origin,
     settings::{Settings, TransportKind},
 };
 
@@ -54,7 +60,10 @@ pub(crate) struct Engine {
     pub(crate) settings: Settings,
     /// Memory shared with the other ranks of this host.
     pub(crate) host: Option<Arc<HostSegment>>,
-    pub(crate) policy: Arc<Policy>,
+    /// What groups that are made now choose by.
+    policy: Mutex<Arc<Policy>>,
+    /// Where the policy's numbers come from.
+    origin: Mutex<Origin>,
     /// Kept for the life of the job, see [`Engine::group`].
     pub(crate) mapped_groups: Mutex<Vec<MappedGroup>>,
     /// The longest message that the transport takes in one piece.
@@ -115,7 +124,7 @@ impl Engine {
             } else {
                 (Link::LOOPBACK, 40e9)
             };
-            // Where nobody has told of the fabric, and until links are measured at start: 10 Gbit/s Ethernet. Steadiness as measured among 4 namespaces at
+            // Where nobody has told of the fabric, and links are not measured at start: 10 Gbit/s Ethernet. Steadiness as measured among 4 namespaces at
             // 1 Gbit/s, where for 1 MiB direct took 1.14 times as long as ring, halving_doubling up to 1.1 times.
             // Between containers of one machine no time passes but the processors'.
             let one_machine = world.machine_ranks() == world.size();
@@ -131,10 +140,11 @@ impl Engine {
         };
         let policy = Policy {
             machine,
+            tuning: None,
             overrides,
             ring_size: values.ring_size,
             flat: values.hierarchy_levels == Some(1),
-            site,
+            site: site.map(Arc::new),
         };
         let system = |what: &str, e: &dyn std::fmt::Display| {
             Error::Memory(format!(
@@ -154,7 +164,8 @@ impl Engine {
             control,
             settings,
             host,
-            policy: Arc::new(policy),
+            policy: Mutex::new(Arc::new(policy)),
+            origin: Mutex::new(Origin::Assumed),
             mapped_groups: Mutex::default(),
             slice_bytes,
             driver: Mutex::new(Driver::new(transport)),
@@ -173,6 +184,32 @@ impl Engine {
             }
         });
         Ok(engine)
+    }
+
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        lock(&self.policy).clone()
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        *lock(&self.origin)
+    }
+
+    /// Has groups to come choose by this machine, and `group`, which must have nothing in flight.
+    pub(crate) fn adopt(
+        &self,
+        machine: Machine,
+        tuning: Option<Tuning>,
+        origin: Origin,
+        group: &Group,
+    ) {
+        *lock(&self.origin) = origin;
+        let mut policy = lock(&self.policy);
+        *policy = Arc::new(Policy {
+            machine,
+            tuning,
+            ..(**policy).clone()
+        });
+        lock(&group.plans).adopt(policy.clone());
     }
 
     /// Makes whoever sleeps look again.
@@ -388,7 +425,9 @@ impl Engine {
         drop(driver);
         for done in finished {
             if let Some((group, call)) = &done.task.plan {
-                lock(&group.plans).reuse(*call, done.executor);
+                let mut plans = lock(&group.plans);
+                plans.note(&done.task.descriptor, done.task.begun.elapsed());
+                plans.reuse(*call, done.executor);
             }
             done.task.finish(Ok(()));
         }

@@ -5,10 +5,14 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use ringway_link::shm::mapped::{MappedPlan, MappedSchedule};
 use ringway_plan::{
     Algorithm, Collective, DataType, Executor, Layout, Machine, Memory, Overrides, Rank, ReduceOp,
-    Topology, Verified, choose, estimate, generate, verify,
+    Topology, Verified, estimate, generate, verify,
 };
 
-use super::Site;
+use super::{
+    Site,
+    past::{Candidate, Past, Prediction},
+    tuning::Tuning,
+};
 use crate::{Descriptor, Error, Form, Request};
 
 /// What calls have in common that are prepared alike.
@@ -54,15 +58,17 @@ pub(crate) enum Way {
 }
 
 /// What the choice of algorithms goes by; the same on all ranks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Policy {
     pub(crate) machine: Machine,
+    /// For groups of all ranks.
+    pub(crate) tuning: Option<Tuning>,
     pub(crate) overrides: Overrides,
     pub(crate) ring_size: Option<usize>,
     /// No hierarchy, though ranks share hosts.
     pub(crate) flat: bool,
     /// Where the ranks are, if that is known.
-    pub(crate) site: Option<Site>,
+    pub(crate) site: Option<Arc<Site>>,
 }
 
 /// A group's schedules, and what waits for the next operation of its kind.
@@ -75,6 +81,8 @@ pub(crate) struct Plans {
     busiest: HashMap<(Collective, Algorithm), f64>,
     /// Whether the members map each other's memory.
     mapped: bool,
+    /// Whether these are all ranks, in order.
+    is_world: bool,
     form: Form,
     policy: Arc<Policy>,
     /// Calls that came last, the newest first: training loops go round a few.
@@ -83,6 +91,7 @@ pub(crate) struct Plans {
     schedules: HashMap<(Collective, Algorithm), Verified>,
     compiled: HashMap<(Collective, Algorithm), MappedSchedule>,
     executors: HashMap<(Call, bool), Vec<Executor>>,
+    past: Past,
 }
 
 /// Calls to look through before hashing, which takes longer than a comparison or four.
@@ -103,18 +112,21 @@ impl Plans {
         topology: Topology,
         mapped: bool,
         form: Form,
+        world: usize,
         policy: Arc<Policy>,
     ) -> Self {
         let topology = match policy.ring_size {
             Some(ranks) => topology.with_group(ranks),
             None => topology,
         };
+        let is_world = members.iter().copied().eq(0..world);
         Self {
             rank,
             members,
             topology,
             busiest: HashMap::new(),
             mapped,
+            is_world,
             form,
             policy,
             recent: Vec::with_capacity(RECENT),
@@ -122,7 +134,51 @@ impl Plans {
             schedules: HashMap::new(),
             compiled: HashMap::new(),
             executors: HashMap::new(),
+            past: Past::default(),
         }
+    }
+
+    /// Chooses by another policy from now on. No operation is in flight: one would bring back an executor of the choice
+    /// before.
+    pub(crate) fn adopt(&mut self, policy: Arc<Policy>) {
+        self.policy = policy;
+        self.recent.clear();
+        self.prepared.clear();
+        self.executors.clear();
+        self.busiest.clear();
+        self.past = Past::default();
+    }
+
+    /// An operation over messages has ended after `took`.
+    pub(crate) fn note(&mut self, descriptor: &Descriptor, took: Duration) {
+        let Descriptor {
+            collective,
+            algorithm,
+            dtype,
+            elements,
+            form,
+            ..
+        } = *descriptor;
+        let elements = usize::try_from(elements);
+        // The model knows neither single messages nor parts of different lengths.
+        let (Form::Even, Ok(elements)) = (form, elements) else {
+            return;
+        };
+        let bytes = elements * dtype.size();
+        let known = self.past.entry(collective, algorithm, bytes);
+        let predicted = match known {
+            Some(predicted) => predicted,
+            None => match self.candidate(collective, algorithm, bytes) {
+                Some(candidate) => candidate.total(),
+                None => return,
+            },
+        };
+        self.past
+            .note(collective, algorithm, bytes, predicted, took);
+    }
+
+    pub(crate) fn predictions(&self) -> Vec<Prediction> {
+        self.past.predictions()
     }
 
     pub(crate) fn policy(&self) -> Arc<Policy> {
@@ -257,23 +313,47 @@ impl Plans {
             .map_or(Duration::ZERO, |cost| cost.total)
     }
 
-    /// The quickest by the cost model, what links that several share take longer added to each candidate's time.
+    /// The quickest by the cost model.
     fn choose(&mut self, collective: Collective, bytes: usize) -> Algorithm {
-        let choice = choose(collective, bytes, &self.topology, &self.policy.machine);
+        self.candidates(collective, bytes)
+            .first()
+            .map_or(Algorithm::Direct, |quickest| quickest.algorithm)
+    }
+
+    /// Every algorithm that may do the collective, the quickest by the cost model first.
+    pub(crate) fn candidates(&mut self, collective: Collective, bytes: usize) -> Vec<Candidate> {
         let flat = self.policy.flat;
-        let allowed = |a: Algorithm| !flat || a != Algorithm::Hierarchical;
-        let candidates = choice.candidates.into_iter().filter(|c| allowed(c.0));
-        let timed = candidates.map(|(algorithm, cost)| {
-            let shared = self.busiest(collective, algorithm) * bytes as f64;
-            (cost.total + cost.contention(shared), algorithm)
-        });
-        timed
-            .min()
-            .map_or(choice.algorithm, |(_, quickest)| quickest)
+        let allowed = |a: &Algorithm| !flat || *a != Algorithm::Hierarchical;
+        let mut candidates: Vec<Candidate> = Algorithm::ALL
+            .into_iter()
+            .filter(allowed)
+            .filter_map(|algorithm| self.candidate(collective, algorithm, bytes))
+            .collect();
+        candidates.sort_by_key(|c| (c.total(), c.algorithm));
+        candidates
+    }
+
+    /// What the cost model says, and what links that several ranks share take longer.
+    fn candidate(
+        &mut self,
+        collective: Collective,
+        algorithm: Algorithm,
+        bytes: usize,
+    ) -> Option<Candidate> {
+        let machine = &self.policy.machine;
+        let cost = estimate(collective, algorithm, bytes, &self.topology, machine)?;
+        let shared = self.busiest(collective, algorithm) * bytes as f64;
+        let tuning = self.policy.tuning.filter(|_| self.is_world);
+        Some(Candidate {
+            algorithm,
+            cost,
+            contention: cost.contention(shared),
+            thousandths: tuning.map_or(1000, |t| t.thousandths(collective, algorithm, bytes)),
+        })
     }
 
     fn busiest(&mut self, collective: Collective, algorithm: Algorithm) -> f64 {
-        let Some(site) = &self.policy.site else {
+        let Some(site) = self.policy.site.clone() else {
             return 0.0;
         };
         let (members, topology) = (&self.members, &self.topology);

@@ -3,7 +3,7 @@
 use std::{fmt::Write, str::FromStr, time::Duration};
 
 use super::{
-    Interfaces, LAUNCH_VARIABLES, Transports, Values, environment::PREFIX, parse_duration,
+    Interfaces, LAUNCH_VARIABLES, Probing, Transports, Values, environment::PREFIX, parse_duration,
     parse_size, show_duration, show_size,
 };
 
@@ -202,6 +202,29 @@ pub const DEFINITIONS: &[Definition] = &[
             )
         },
         show: |v| v.port.to_string(),
+    },
+    Definition {
+        name: "probe_lifetime",
+        default: "24h",
+        expected: "a duration from 0s to 8760h",
+        doc: "How long what was measured of links is kept for later jobs on the same hosts, in `$XDG_CACHE_HOME/ringway` (or \
+              `~/.cache/ringway`) of rank 0. 0s keeps nothing.",
+        set: |v, text| {
+            put(
+                &mut v.probe_lifetime,
+                duration(text, Duration::ZERO, 8760 * HOUR),
+            )
+        },
+        show: |v| show_duration(v.probe_lifetime),
+    },
+    Definition {
+        name: "probes",
+        default: "auto",
+        expected: "`auto`, `off` or `refresh`",
+        doc: "Whether a job of several hosts measures its links at start, in some 100 ms, to choose algorithms by. `auto` does where \
+              nothing is kept, `refresh` always. Rank 0's counts.",
+        set: |v, text| put(&mut v.probes, Probing::parse(text)),
+        show: |v| v.probes.to_string(),
     },
     Definition {
         name: "queue_pairs",

@@ -34,7 +34,7 @@ pub use definitions::{DEFINITIONS, Definition, reference};
 pub use environment::{Environment, LAUNCH_VARIABLES, Variable};
 pub use error::SettingsError;
 pub use units::{parse_duration, parse_size, show_duration, show_size};
-pub use values::{Interfaces, TransportKind, Transports, Values};
+pub use values::{Interfaces, Probing, TransportKind, Transports, Values};
 
 /// The file that is read when `RINGWAY_CONFIG` names no other, if it is there.
 pub const DEFAULT_FILE: &str = "ringway.yaml";

@@ -39,6 +39,10 @@ pub struct Values {
     pub memory_limit: u64,
     /// Where a rank listens.
     pub port: Ports,
+    /// How long what was measured is kept.
+    pub probe_lifetime: Duration,
+    /// Whether links are measured at start.
+    pub probes: Probing,
     /// RDMA queue pairs to a peer for large messages; none: by the device.
     pub queue_pairs: Option<usize>,
     /// Bytes of the user's memory that are registered with RDMA devices, at most.
@@ -73,6 +77,8 @@ impl Default for Values {
             log: tracing::level_filters::LevelFilter::OFF,
             memory_limit: 0,
             port: Ports::Any,
+            probe_lifetime: Duration::ZERO,
+            probes: Probing::Auto,
             queue_pairs: None,
             registered_limit: 0,
             ring_size: None,
@@ -90,6 +96,36 @@ impl Default for Values {
             }
         }
         values
+    }
+}
+
+/// Whether a job of several hosts measures its links at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probing {
+    /// Unless what another job on these hosts has measured is kept.
+    Auto,
+    /// Never.
+    Off,
+    /// Always.
+    Refresh,
+}
+
+impl Probing {
+    const ALL: [Self; 3] = [Self::Auto, Self::Off, Self::Refresh];
+
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|p| p.to_string() == text);
+        found.ok_or_else(|| "it is none of these".to_owned())
+    }
+}
+
+impl fmt::Display for Probing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::Refresh => "refresh",
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! `ringway explain`: which algorithm, and why.
 
+mod job;
+
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
@@ -15,14 +17,16 @@ use crate::{
     table::{Side, table},
 };
 
-/// Explain which algorithm is the quickest for a size on a fabric, and why.
+/// Explain which algorithm is the quickest for a size, and why: on a fabric, or as a rank of a job.
 ///
 /// For each algorithm: the cost model's time, split in what the slowest rank spends it on; and contention, by how much the
 /// busiest link between hosts takes longer than the model's wire time, if switches spread flows evenly. The choice has the
-/// smallest sum. With --simulate, `ringway sim` runs each of them too.
+/// smallest sum. With --simulate, `ringway sim` runs each of them too. Without --fabric it joins the job that a launcher started it in, as
+/// all ranks: predictions then go by what links were measured to do when the job started, and stand beside what the
+/// algorithms take.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  ringway explain all-reduce 25MB --fabric fabric.yaml\n  ringway explain all-reduce 25MB --fabric fabric.yaml --order random:1 --simulate\n  ringway explain all-gather 1M --fabric fabric.yaml --hosts 16 --json"
+    after_help = "Examples:\n  ringway explain all-reduce 25MB --fabric fabric.yaml\n  ringway explain all-reduce 25MB --fabric fabric.yaml --order random:1 --simulate\n  ringway explain all-gather 1M --fabric fabric.yaml --hosts 16 --json\n  ringway lab run fabric.yaml -- ringway explain all-reduce 25MB"
 )]
 pub(crate) struct Explain {
     /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all or barrier.
@@ -32,19 +36,22 @@ pub(crate) struct Explain {
     size: usize,
     /// The fabric file, see `ringway fabric new`.
     #[arg(long)]
-    fabric: PathBuf,
+    fabric: Option<PathBuf>,
     /// How many hosts take part, from the first of the file's; all unless said.
-    #[arg(long)]
+    #[arg(long, requires = "fabric")]
     hosts: Option<usize>,
     /// Ranks of each host; the GPUs of the first host unless said.
-    #[arg(long, value_parser = size::count)]
+    #[arg(long, value_parser = size::count, requires = "fabric")]
     ranks_per_host: Option<usize>,
     /// The hosts of ranks: `file`, or `random:SEED` as launchers may have it.
-    #[arg(long, default_value = "file", value_parser = fabric::order)]
+    #[arg(long, default_value = "file", value_parser = fabric::order, requires = "fabric")]
     order: Order,
     /// Run every algorithm in virtual time too.
-    #[arg(long)]
+    #[arg(long, requires = "fabric")]
     simulate: bool,
+    /// In a job: how often to run each algorithm that is predicted to take 4 times as long as the choice at most.
+    #[arg(long, default_value_t = 3, conflicts_with = "fabric")]
+    iters: u32,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -58,21 +65,33 @@ struct Candidate {
     algorithm: Algorithm,
     cost: Cost,
     contention: Duration,
+    /// What was measured of the algorithm at the job's start, in thousandths of the sum.
+    thousandths: u64,
     /// The busiest link between hosts.
     busiest: String,
     simulated: Option<Duration>,
+    /// The median.
+    measured: Option<Duration>,
 }
 
 impl Candidate {
     fn total(&self) -> Duration {
-        self.cost.total + self.contention
+        (self.cost.total + self.contention).mul_f64(self.thousandths as f64 / 1e3)
+    }
+
+    /// What was measured, by the prediction.
+    fn off(&self) -> Option<f64> {
+        Some(self.measured?.as_secs_f64() / self.total().as_secs_f64().max(1e-12))
     }
 }
 
 impl Explain {
     pub(crate) fn execute(self) -> Result<()> {
-        let fabric = fabric::read(&self.fabric)?;
         let collective = Collective::parse(&self.collective, 0)?;
+        let Some(path) = &self.fabric else {
+            return self.in_job(collective);
+        };
+        let fabric = fabric::read(path)?;
         let hosts = fabric::hosts(&fabric, self.hosts)?;
         let per_host = fabric::ranks_per_host(&fabric, self.ranks_per_host);
         let ranks = hosts * per_host;
@@ -84,12 +103,20 @@ impl Explain {
         let world = World::new(&fabric, &self.order.of(hosts), per_host)?;
         let mut candidates = self.candidates(&fabric, &world, collective)?;
         candidates.sort_by_key(|c| (c.total(), c.algorithm));
-        if self.json {
-            let json = self.as_json(&fabric, collective, hosts, &candidates);
-            output::print_json(&json)
-        } else {
-            let shape = (hosts, per_host);
-            output::print(&self.as_text(&fabric, collective, shape, &candidates))
+        let heading = format!(
+            "{collective} of {} bytes on {}: {ranks} ranks on {hosts} hosts\n",
+            self.size,
+            fabric.name(),
+        );
+        match self.json {
+            true => {
+                let mut json = self.as_json(collective, hosts, &candidates);
+                json["fabric"] = fabric.name().into();
+                output::print_json(&json)
+            }
+            false => {
+                output::print(&(heading + &self.as_text(hosts, &candidates, why(&candidates))))
+            }
         }
     }
 
@@ -127,21 +154,18 @@ impl Explain {
                 algorithm,
                 cost,
                 contention: cost.contention(seconds),
+                thousandths: 1000,
                 busiest,
                 simulated,
+                measured: None,
             });
         }
         Ok(candidates)
     }
 
-    fn as_text(
-        &self,
-        fabric: &Fabric,
-        collective: Collective,
-        (hosts, per_host): (usize, usize),
-        candidates: &[Candidate],
-    ) -> String {
+    fn as_text(&self, hosts: usize, candidates: &[Candidate], why: Option<String>) -> String {
         let micros = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e6);
+        let in_job = self.fabric.is_none();
         let rows: Vec<Vec<String>> = candidates
             .iter()
             .map(|c| {
@@ -149,11 +173,22 @@ impl Explain {
                 let parts = [c.cost.latency, c.cost.wire, c.contention, c.cost.reduction];
                 row.push(micros(c.total()));
                 row.extend(parts.map(micros));
-                row.push(c.simulated.map_or_else(String::new, micros));
-                row.push(c.busiest.clone());
+                if in_job {
+                    row.push(format!("{:.2}", c.thousandths as f64 / 1e3));
+                }
+                row.push(c.simulated.or(c.measured).map_or_else(String::new, micros));
+                row.push(match in_job {
+                    true => c.off().map_or_else(String::new, |off| format!("{off:.2}")),
+                    false => c.busiest.clone(),
+                });
                 row
             })
             .collect();
+        let (times, last) = match in_job {
+            true => ("measured us", ("measured/predicted", Side::Right)),
+            false if self.simulate => ("simulated us", ("busiest link", Side::Left)),
+            false => ("", ("busiest link", Side::Left)),
+        };
         let columns = [
             ("algorithm", Side::Left),
             ("predicted us", Side::Right),
@@ -161,17 +196,16 @@ impl Explain {
             ("wire", Side::Right),
             ("contention", Side::Right),
             ("reduction", Side::Right),
-            (if self.simulate { "simulated us" } else { "" }, Side::Right),
-            ("busiest link", Side::Left),
+            ("tuned", Side::Right),
+            (times, Side::Right),
+            last,
         ];
-        let mut text = format!(
-            "{collective} of {} bytes on {}: {} ranks on {hosts} hosts\n\n{}",
-            self.size,
-            fabric.name(),
-            hosts * per_host,
-            table(&columns, &rows)
-        );
-        if let Some(why) = why(candidates) {
+        let columns: Vec<_> = columns
+            .into_iter()
+            .filter(|c| in_job || c.0 != "tuned")
+            .collect();
+        let mut text = format!("\n{}", table(&columns, &rows));
+        if let Some(why) = why {
             text += &format!("\n{why}\n");
         }
         let (rule, range) = rule_of_thumb(hosts);
@@ -187,7 +221,6 @@ impl Explain {
 
     fn as_json(
         &self,
-        fabric: &Fabric,
         collective: Collective,
         hosts: usize,
         candidates: &[Candidate],
@@ -203,6 +236,8 @@ impl Explain {
                     "contention_seconds": c.contention.as_secs_f64(),
                     "reduction_seconds": c.cost.reduction.as_secs_f64(),
                     "simulated_seconds": c.simulated.map(|s| s.as_secs_f64()),
+                    "tuned": c.thousandths as f64 / 1e3,
+                    "measured_seconds": c.measured.map(|s| s.as_secs_f64()),
                     "busiest_link": c.busiest,
                 })
             })
@@ -210,7 +245,6 @@ impl Explain {
         serde_json::json!({
             "collective": collective.name(),
             "bytes": self.size,
-            "fabric": fabric.name(),
             "choice": candidates.first().map(|c| c.algorithm.name()),
             "why": why(candidates),
             "rule_of_thumb": rule_of_thumb(hosts).0.name(),
