@@ -14,8 +14,9 @@ fuzz_target!(|bytes: &[u8]| {
         let compressors: [&dyn Compressor; 2] =
             [&Quantiser::within(0.1), &Sparse::new(Chosen::Share(0.1))];
         for compressor in compressors {
-            for load in [Load::Replace, Load::Add] {
-                let _ = compressor.decode(bytes, &mut vector, load);
+            for load in [Load::Replace(1.0), Load::Add] {
+                let decoded = compressor.decode(bytes, &mut vector, load);
+                assert_eq!(compressor.check(bytes, len), decoded);
             }
         }
     });

@@ -119,7 +119,7 @@ pub(crate) fn memory((address, len): Range) -> Memory {
 }
 
 /// A time limit that can be added to an instant.
-fn limit(seconds: f64) -> Duration {
+pub(crate) fn limit(seconds: f64) -> Duration {
     const MOST: Duration = Duration::from_secs(1 << 30);
     Duration::try_from_secs_f64(seconds)
         .unwrap_or(MOST)

@@ -126,6 +126,24 @@ impl Work {
             .map(|(begun, ended)| (age(begun), age(ended))))
     }
 
+    /// Seconds of encoding, decoding and adding up, of a compressed sum that has ended; None otherwise.
+    fn _coding(&self) -> PyResult<Option<f64>> {
+        self.inner.check()?;
+        Ok(match &*self.inner {
+            InFlight::Plain(_) => None,
+            InFlight::Compressed(work) => work.traffic().map(|took| took.coding.as_secs_f64()),
+        })
+    }
+
+    /// Says that the program waits for a compressed sum from now on, in code that does not call `wait`.
+    fn _waits_from_now(&self) -> PyResult<()> {
+        self.inner.check()?;
+        if let InFlight::Compressed(work) = &*self.inner {
+            work.waits_from_now();
+        }
+        Ok(())
+    }
+
     /// Calls `callback` with None or the exception when the operation has ended, on whichever thread ends it. At most
     /// once for an operation.
     fn _on_end(&self, callback: Py<PyAny>) -> PyResult<()> {

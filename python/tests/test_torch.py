@@ -27,6 +27,8 @@ from ranks import CASES, World, environment
         ("early", 3),
         ("forked", 2),
         ("late", 2),
+        ("unused", 2),
+        ("unused", 3),
     ],
 )
 def test_case(case: str, ranks: int, tmp_path: Path) -> None:
@@ -52,7 +54,7 @@ def test_different_calls_are_named_on_both_ranks(what: str, tmp_path: Path) -> N
             assert "named both" in text
 
 
-@pytest.mark.parametrize("call", ["blocking", "wait", "future", "ddp", "pipeline"])
+@pytest.mark.parametrize("call", ["blocking", "wait", "future", "ddp", "pipeline", "compressed"])
 def test_a_killed_rank_is_named_within_two_seconds(call: str, tmp_path: Path) -> None:
     with World(tmp_path, "killed", 3, [call]) as world:
         statuses = world.statuses(60)

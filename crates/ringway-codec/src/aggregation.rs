@@ -13,7 +13,12 @@ pub trait Aggregation: Send {
         f32::MAX
     }
 
-    /// Writes the sum of all ranks' `vector` to `sum`, the same bits on all, and subtracts from `vector` what is in the sum of
+    /// Whether it sends some elements and not others, and does not send something of each.
+    fn chooses(&self) -> bool {
+        false
+    }
+
+    /// Writes the sum of all ranks' `vector`, times `factor`, to `sum`, the same bits on all, and subtracts from `vector` what is in the sum of
     /// it: over all ranks, sums and what is left in vectors are what vectors held before. With `poison` this rank has nothing that
     /// can be sent and takes part so that all learn of it. `noise` is the same on all ranks, and another one each time.
     ///
@@ -23,6 +28,7 @@ pub trait Aggregation: Send {
         &mut self,
         vector: &mut [f32],
         sum: &mut [f32],
+        factor: f32,
         poison: bool,
         noise: u64,
         wire: &mut dyn Wire,

@@ -1,15 +1,16 @@
 //! A bucket's codec: memory and rule of aggregation, and what they agree on.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
-use ringway_kernels::codec::{dot, largest};
 use ringway_plan::Rank;
 
 use crate::{
     Aggregation, Error, Fault, Feedback, Kind, Memory, Options, Outcome, StateError, Tensors, Wire,
     aggregation::mix,
     compressor::Reader,
+    memory::Sent,
     state::{put_bytes, put_u64, take_bytes},
+    tensors::product,
 };
 
 /// Adds up a bucket of gradients over ranks, with fewer bytes on the wire. Each rank has one, made alike, for each of its buckets.
@@ -25,6 +26,8 @@ pub struct Codec {
     off: bool,
     measures: bool,
     fidelity: Option<Fidelity>,
+    /// Elements of tensors that the next sum leaves out.
+    absent: Vec<Range<usize>>,
 }
 
 /// How much of a gradient was sent.
@@ -76,6 +79,7 @@ impl Codec {
             off: false,
             measures: false,
             fidelity: None,
+            absent: Vec::new(),
         }
     }
 
@@ -112,10 +116,24 @@ impl Codec {
         self.memory.kept()
     }
 
+    /// Leaves tensors, by their places in the bucket, out of the next sum, in which they have no gradient on any rank: what is
+    /// kept of them waits for a later one. Their elements must be zeros.
+    pub fn leave_out(&mut self, tensors: &[usize]) {
+        let mut end = 0;
+        self.absent.clear();
+        for (place, tensor) in self.tensors.iter().enumerate() {
+            let range = end..end + tensor.len();
+            end = range.end;
+            if tensors.contains(&place) {
+                self.absent.push(range);
+            }
+        }
+    }
+
     /// Adds `gradients` up over the ranks of `wire`, in place. The same bits on all ranks.
     ///
     /// # Errors
-    /// See [`Error`]. Unless it is [`Error::Wire`], it is the same on all ranks, gradients and codec are what they were, and ranks
+    /// See [`Error`]. Unless it is [`Error::Wire`] or [`Error::Announced`], it is the same on all ranks, gradients and codec are what they were, and ranks
     /// may go on. With the kind `none` nothing is looked at: a sum is then what it is.
     pub fn sum(&mut self, gradients: &mut [f32], wire: &mut dyn Wire) -> Result<(), Error> {
         self.total(gradients, 1.0, wire)
@@ -138,30 +156,40 @@ impl Codec {
                 found: gradients.len(),
             });
         }
+        let absent = std::mem::take(&mut self.absent);
         if self.off {
             wire.all_reduce(crate::Values::F32(gradients))?;
+            if factor != 1.0 {
+                gradients.iter_mut().for_each(|x| *x *= factor);
+            }
         } else {
-            self.encoded_total(gradients, wire)?;
+            self.encoded_total(gradients, factor, &absent, wire)?;
         }
         self.steps += 1;
-        if factor != 1.0 {
-            gradients.iter_mut().for_each(|x| *x *= factor);
-        }
         Ok(())
     }
 
-    fn encoded_total(&mut self, gradients: &mut [f32], wire: &mut dyn Wire) -> Result<(), Error> {
-        let vector = self.memory.recall(gradients);
+    fn encoded_total(
+        &mut self,
+        gradients: &mut [f32],
+        factor: f32,
+        absent: &[Range<usize>],
+        wire: &mut dyn Wire,
+    ) -> Result<(), Error> {
+        let (vector, most) = self.memory.recall(gradients);
+        for range in absent {
+            vector[range.clone()].fill(0.0);
+        }
         let limit = self.aggregation.limit();
-        let finding = fault(vector, gradients, limit);
+        let finding = fault(vector, gradients, most, limit);
         let before = self
             .measures
-            .then(|| (vector.to_vec(), dot(gradients, gradients)));
+            .then(|| (vector.to_vec(), product(gradients, gradients)));
         let noise = mix(self.options.seed, self.steps);
         let poison = finding.is_some();
         match self
             .aggregation
-            .sum(vector, gradients, poison, noise, wire)?
+            .sum(vector, gradients, factor, poison, noise, wire)?
         {
             Outcome::Summed => {}
             Outcome::Poisoned { foreign } => return Err(self.blame(finding, foreign, limit, wire)),
@@ -170,9 +198,13 @@ impl Codec {
             self.fidelity = Some(fidelity(&before, vector, gradient));
             self.measures = false;
         }
-        self.memory.commit();
-        // Nothing is left to be sent.
-        self.off = self.name == "none" && !matches!(self.options.feedback, Feedback::Momentum(_));
+        self.memory.commit(&Sent {
+            absent,
+            chosen: self.aggregation.chooses(),
+        });
+        // Nothing is left to be sent, but of what was absent.
+        let momentum = matches!(self.options.feedback, Feedback::Momentum(_));
+        self.off = self.name == "none" && !momentum && absent.is_empty();
         Ok(())
     }
 
@@ -287,9 +319,8 @@ fn record(kind: u8, at: usize, value: f32) -> [u8; RECORD] {
     record
 }
 
-/// The first element that cannot be sent.
-fn fault(vector: &[f32], gradients: &[f32], limit: f32) -> Option<(usize, Fault)> {
-    let most = largest(vector);
+/// The first element that cannot be sent, where the largest magnitude is `most`.
+fn fault(vector: &[f32], gradients: &[f32], most: f32, limit: f32) -> Option<(usize, Fault)> {
     if most.is_finite() && most <= limit {
         return None;
     }
@@ -306,7 +337,8 @@ fn fault(vector: &[f32], gradients: &[f32], limit: f32) -> Option<(usize, Fault)
 
 /// Of what was to be sent, what is left of it, and the square of the gradient's length.
 fn fidelity(before: &[f32], left: &[f32], gradient: f64) -> Fidelity {
-    let (all, unsent, both) = (dot(before, before), dot(left, left), dot(before, left));
+    let (all, unsent) = (product(before, before), product(left, left));
+    let both = product(before, left);
     let (along, sent) = (all - both, (all - 2.0 * both + unsent).max(0.0));
     let over = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
     Fidelity {

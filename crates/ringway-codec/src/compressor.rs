@@ -12,9 +12,19 @@ pub trait Compressor: Send {
     /// The bytes of any encoded vector of so many elements; `None` if that depends on the elements.
     fn fixed_len(&self, elements: usize) -> Option<usize>;
 
-    /// Encodes `parts` of `vector`, which is finite, each apart, and appends them to `out`. What is chosen (the largest elements,
-    /// say) is chosen over the whole vector. Of the same `noise` come the same bytes.
-    fn encode(&mut self, vector: &[f32], parts: &[Range<usize>], noise: u64, out: &mut Encoded);
+    /// No encoded vector of so many elements has more bytes.
+    fn most_len(&self, elements: usize) -> usize;
+
+    /// Encodes `parts` of `vector`, which is finite, each apart, and appends them to `out`; subtracts from `vector` what
+    /// [`Self::decode`] makes of them. What is chosen (the largest elements, say) is chosen over the whole vector. Of the same
+    /// `noise` come the same bytes.
+    fn encode(&mut self, vector: &mut [f32], parts: &[Range<usize>], noise: u64, out: &mut Encoded);
+
+    /// Whether the bytes are an encoded vector of so many elements.
+    ///
+    /// # Errors
+    /// They are not, and [`Self::decode`] would say so.
+    fn check(&self, bytes: &[u8], elements: usize) -> Result<(), DecodeError>;
 
     /// Decodes one encoded vector, as long as `vector`.
     ///
@@ -24,10 +34,10 @@ pub trait Compressor: Send {
 }
 
 /// What becomes of decoded elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// They take the place of the vector's.
-    Replace,
+    /// Times this, they take the place of the vector's.
+    Replace(f32),
     /// They are added to the vector's.
     Add,
 }

@@ -2,10 +2,13 @@
 
 use std::{fmt, time::Duration};
 
-use crate::Kind;
+use crate::{Kind, StateError};
 
 /// Steps between two decisions.
 pub const WINDOW: u64 = 100;
+
+/// The bytes of what [`Controller::save`] writes.
+pub const CHOICE: usize = 9;
 
 /// The share of bytes to begin with, and its bounds.
 const FIRST: f64 = 0.5;
@@ -118,6 +121,34 @@ impl Controller {
         } else {
             Kind::None
         }
+    }
+
+    /// What it has chosen; what it has measured is of this run.
+    pub fn save(&self) -> [u8; CHOICE] {
+        let mut bytes = [0; CHOICE];
+        bytes[0] = self.on.into();
+        bytes[1..].copy_from_slice(&self.ratio.to_le_bytes());
+        bytes
+    }
+
+    /// With what another one has chosen.
+    ///
+    /// # Errors
+    /// [`Self::save`] has not written the bytes.
+    pub fn restored(bytes: &[u8; CHOICE]) -> Result<Self, StateError> {
+        let [on, ratio @ ..] = *bytes;
+        let ratio = f64::from_le_bytes(ratio);
+        if on > 1 || !(LEAST..=MOST).contains(&ratio) {
+            return Err(StateError::Other {
+                expected: "adaptive".to_owned(),
+                found: "another one".to_owned(),
+            });
+        }
+        Ok(Self {
+            ratio,
+            on: on == 1,
+            ..Self::default()
+        })
     }
 
     /// Takes what was measured since the last decision.

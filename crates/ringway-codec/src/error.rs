@@ -38,6 +38,19 @@ pub enum Error {
         /// Whose bytes they were.
         from: Rank,
     },
+    /// A rank announces more bytes than a vector can have. Others may wait for this rank now: the group cannot be used any more.
+    #[error(
+        "rank {from} announces {bytes} bytes of encoded gradients; expected at most {most}: the same codec, tensors and \
+         version on all ranks"
+    )]
+    Announced {
+        /// Who.
+        from: Rank,
+        /// What it announces.
+        bytes: u64,
+        /// What there can be.
+        most: usize,
+    },
     /// The sum is not finite though all gradients are.
     #[error(
         "the sum of finite gradients is not finite; expected a sum below 3.4e38: lower the loss scale"

@@ -9,6 +9,7 @@ use crate::{
     aggregation::{Stage, key, mix},
     compressor::Reader,
     state::{put_floats, take_floats_into},
+    sum::scale,
 };
 
 /// The sum of matrices `M` by one step of power iteration: `P = sum M Q`, columns of `P` made orthonormal, `Q = sum M^T P`, and the sum
@@ -203,6 +204,7 @@ impl Aggregation for LowRank {
         &mut self,
         vector: &mut [f32],
         sum: &mut [f32],
+        factor: f32,
         poison: bool,
         noise: u64,
         wire: &mut dyn Wire,
@@ -255,11 +257,11 @@ impl Aggregation for LowRank {
                         &left[at.left.clone()],
                         &right[at.right.clone()],
                     );
-                    sum.iter_mut().for_each(|x| *x = -*x);
+                    sum.iter_mut().for_each(|x| *x *= -factor);
                     subtract_product(vector, columns, &left[at.left], &own[at.right]);
                 }
                 None => {
-                    sum.copy_from_slice(&left[at.left]);
+                    scale(sum, &left[at.left], factor);
                     vector.fill(0.0);
                 }
             }

@@ -6,11 +6,11 @@
 use std::ops::Range;
 
 use ringway_kernels::codec::{
-    Noise, QUANTISED_BLOCK, Quantised, Rounding, dequantise, dequantise_add, dot, largest,
-    quantise, quantised_bytes,
+    Noise, QUANTISED_BLOCK, Quantised, Rounding, dequantise, dequantise_add, quantise_rest,
+    quantised_bytes, ranges,
 };
 
-use crate::{Compressor, DecodeError, Encoded, Load, compressor::Reader};
+use crate::{Compressor, DecodeError, Encoded, Load, compressor::Reader, tensors::product};
 
 /// Block-scaled numbers.
 ///
@@ -68,9 +68,8 @@ impl Quantiser {
             Width::Within(error) => {
                 // On the mean the square of the error is this part of the square of the distance of numbers.
                 let part = if self.random { 1.0 / 6.0 } else { 1.0 / 12.0 };
-                let ranges = |block: &[f32]| f64::from(largest(block)).powi(2) * block.len() as f64;
-                let ranges: f64 = vector.chunks(QUANTISED_BLOCK).map(ranges).sum();
-                let allowed = error * error * dot(vector, vector);
+                let ranges = ranges(vector);
+                let allowed = error * error * product(vector, vector);
                 let fits = |bits: &u32| {
                     let most = f64::from((1_u32 << (bits - 1)) - 1);
                     part * ranges / (most * most) <= allowed
@@ -85,6 +84,23 @@ const fn encoded_len(bits: u32, elements: usize) -> usize {
     1 + 4 * elements.div_ceil(QUANTISED_BLOCK) + quantised_bytes(bits, elements)
 }
 
+/// The bits of a number, the bytes of the scales, and the numbers.
+fn split(bytes: &[u8], elements: usize) -> Result<(u32, &[u8], &[u8]), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let bits = u32::from(reader.u8()?);
+    if !WIDTHS.contains(&bits) {
+        return Err(DecodeError::Field {
+            field: "the number of bits",
+            value: bits.into(),
+            expected: "2 to 8",
+        });
+    }
+    let scales = reader.bytes(4 * elements.div_ceil(QUANTISED_BLOCK))?;
+    let codes = reader.bytes(quantised_bytes(bits, elements))?;
+    reader.end()?;
+    Ok((bits, scales, codes))
+}
+
 impl Compressor for Quantiser {
     fn fixed_len(&self, elements: usize) -> Option<usize> {
         match self.width {
@@ -93,11 +109,24 @@ impl Compressor for Quantiser {
         }
     }
 
-    fn encode(&mut self, vector: &[f32], parts: &[Range<usize>], noise: u64, out: &mut Encoded) {
+    fn most_len(&self, elements: usize) -> usize {
+        match self.width {
+            Width::Fixed(bits) => encoded_len(bits, elements),
+            Width::Within(_) => encoded_len(WIDTHS.end - 1, elements),
+        }
+    }
+
+    fn encode(
+        &mut self,
+        vector: &mut [f32],
+        parts: &[Range<usize>],
+        noise: u64,
+        out: &mut Encoded,
+    ) {
         let bits = self.bits(vector);
         let mut scales = Vec::new();
         for (i, part) in parts.iter().enumerate() {
-            let part = &vector[part.clone()];
+            let part = &mut vector[part.clone()];
             scales.resize(part.len().div_ceil(QUANTISED_BLOCK), 0.0_f32);
             let start = out.bytes.len();
             out.bytes.resize(start + encoded_len(bits, part.len()), 0);
@@ -109,7 +138,7 @@ impl Compressor for Quantiser {
             } else {
                 Rounding::Nearest
             };
-            quantise(bits, part, rounding, &mut scales, codes);
+            quantise_rest(bits, part, rounding, &mut scales, codes);
             for (bytes, scale) in encoded_scales.chunks_exact_mut(4).zip(&scales) {
                 bytes.copy_from_slice(&scale.to_le_bytes());
             }
@@ -117,23 +146,20 @@ impl Compressor for Quantiser {
         }
     }
 
+    fn check(&self, bytes: &[u8], elements: usize) -> Result<(), DecodeError> {
+        split(bytes, elements).map(|_| ())
+    }
+
     fn decode(&self, bytes: &[u8], vector: &mut [f32], load: Load) -> Result<(), DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let bits = u32::from(reader.u8()?);
-        if !WIDTHS.contains(&bits) {
-            return Err(DecodeError::Field {
-                field: "the number of bits",
-                value: bits.into(),
-                expected: "2 to 8",
-            });
-        }
-        let scales = reader.bytes(4 * vector.len().div_ceil(QUANTISED_BLOCK))?;
-        let codes = reader.bytes(quantised_bytes(bits, vector.len()))?;
-        reader.end()?;
+        let (bits, scales, codes) = split(bytes, vector.len())?;
+        let factor = match load {
+            Load::Replace(factor) => factor,
+            Load::Add => 1.0,
+        };
         let (scales, _) = scales.as_chunks::<4>();
         let scales: Vec<f32> = scales
             .iter()
-            .map(|scale| f32::from_le_bytes(*scale))
+            .map(|scale| factor * f32::from_le_bytes(*scale))
             .collect();
         let from = Quantised {
             bits,
@@ -141,7 +167,7 @@ impl Compressor for Quantiser {
             codes,
         };
         match load {
-            Load::Replace => dequantise(from, vector),
+            Load::Replace(_) => dequantise(from, vector),
             Load::Add => dequantise_add(from, vector),
         }
         Ok(())

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use ringway_plan::Rank;
+use ringway_kernels::{codec::largest, reduce_in_place};
+use ringway_plan::{Rank, ReduceOp};
 
 use crate::{
     Aggregation, Compressor, Encoded, Error, Load, Outcome, Wire,
@@ -21,7 +22,6 @@ pub struct ScatterGather<C> {
     encoded: Encoded,
     received: Vec<u8>,
     part: Vec<f32>,
-    decoded: Vec<f32>,
 }
 
 impl<C: Compressor> ScatterGather<C> {
@@ -32,7 +32,6 @@ impl<C: Compressor> ScatterGather<C> {
             encoded: Encoded::default(),
             received: Vec::new(),
             part: Vec::new(),
-            decoded: Vec::new(),
         }
     }
 
@@ -45,12 +44,13 @@ impl<C: Compressor> ScatterGather<C> {
         &mut self,
         vector: &mut [f32],
         sum: &mut [f32],
+        factor: f32,
         poison: bool,
         noise: u64,
         wire: &mut dyn Wire,
     ) -> Result<(Outcome, usize), Error> {
-        let (me, ranks) = (wire.rank(), wire.ranks());
-        let parts = parts(vector.len(), ranks);
+        let me = wire.rank();
+        let parts = parts(vector.len(), wire.ranks());
         self.encoded.clear();
         if poison {
             self.poison(&parts);
@@ -58,42 +58,29 @@ impl<C: Compressor> ScatterGather<C> {
             let own = key(noise, me, Stage::Own);
             self.compressor
                 .encode(vector, &parts, own, &mut self.encoded);
-            subtract(
-                &self.compressor,
-                &self.encoded,
-                &parts,
-                vector,
-                &mut self.decoded,
-            );
         }
         let mine = parts[me].clone();
-        let sizes = self.exchange(&parts, me, wire)?;
-        let heard = self.add_up(mine.len(), &sizes);
+        let came = self.exchange(&parts, me, wire)?;
+        let heard = self.add_up(mine.len(), &came);
         self.encoded.clear();
         match heard {
             Heard::Sum => {
-                let (part, own) = (&self.part[..], key(noise, me, Stage::Sum));
-                let whole = 0..part.len();
+                let whole = 0..self.part.len();
                 let whole = std::slice::from_ref(&whole);
-                self.compressor.encode(part, whole, own, &mut self.encoded);
-                self.decoded.resize(part.len(), 0.0);
-                let decoded =
-                    self.compressor
-                        .decode(&self.encoded.bytes, &mut self.decoded, Load::Replace);
-                debug_assert!(decoded.is_ok(), "a compressor decodes what it has encoded");
-                for ((left, &part), &sent) in vector[mine].iter_mut().zip(part).zip(&self.decoded) {
-                    *left += part - sent;
-                }
+                let own = key(noise, me, Stage::Sum);
+                self.compressor
+                    .encode(&mut self.part, whole, own, &mut self.encoded);
+                reduce_in_place(ReduceOp::Sum, &mut vector[mine], &self.part);
             }
             Heard::Poison | Heard::Foreign(_) => self.poison(&parts[me..=me]),
         }
-        let sizes = self.gather(&parts, me, wire)?;
+        let sums = self.gather(&parts, wire)?;
         let foreign = match heard {
             Heard::Foreign(from) => Some(from),
             _ => None,
         };
-        let outcome = self.spread(&parts, &sizes, sum, foreign);
-        Ok((outcome, sizes.iter().sum()))
+        let outcome = self.spread(&parts, &sums, sum, factor, foreign);
+        Ok((outcome, sums.iter().map(ExactSizeIterator::len).sum()))
     }
 
     /// In place of vectors of these parts.
@@ -106,63 +93,58 @@ impl<C: Compressor> ScatterGather<C> {
         }
     }
 
-    /// Sends encoded parts to their owners; the bytes from each rank.
+    /// Sends encoded parts to their owners; where those from each rank have been received.
     fn exchange(
         &mut self,
         parts: &[Range<usize>],
         me: Rank,
         wire: &mut dyn Wire,
-    ) -> Result<Vec<usize>, Error> {
-        let ranks = wire.ranks();
+    ) -> Result<Vec<Range<usize>>, Error> {
+        let counts: Vec<usize> = self.encoded.iter().map(<[u8]>::len).collect();
         let Some(slot) = self.slot(parts) else {
-            let counts: Vec<usize> = self.encoded.iter().map(<[u8]>::len).collect();
-            let expected = exchange_lengths(wire, counts.iter().copied())?;
+            let most = self.compressor.most_len(parts[me].len());
+            let expected = exchange_lengths(wire, &counts, most)?;
             self.received.resize(expected.iter().sum(), 0);
             wire.all_to_all_v(&self.encoded.bytes, &counts, &mut self.received, &expected)?;
-            return Ok(expected);
+            return Ok(one_by_one(&expected));
         };
-        let mut send = vec![0; slot * ranks];
-        for (slot, part) in send.chunks_exact_mut(slot).zip(self.encoded.iter()) {
-            slot[..part.len()].copy_from_slice(part);
+        let send = &mut self.encoded.bytes;
+        send.resize(slot * counts.len(), 0);
+        // Parts may be shorter than their slots, the last ones.
+        for (to, from) in one_by_one(&counts).into_iter().enumerate().rev() {
+            if from.start != to * slot {
+                send.copy_within(from, to * slot);
+            }
         }
         self.received.resize(send.len(), 0);
-        wire.all_to_all(&send, &mut self.received)?;
-        // Parts may be shorter than their slots, all of mine alike.
-        let len = self.compressor.fixed_len(parts[me].len()).unwrap_or(slot);
-        for rank in 1..ranks {
-            self.received
-                .copy_within(rank * slot..rank * slot + len, rank * len);
-        }
-        Ok(vec![len; ranks])
+        wire.all_to_all(send, &mut self.received)?;
+        let len = counts[me];
+        let place = |from: Rank| from * slot..from * slot + len;
+        Ok((0..counts.len()).map(place).collect())
     }
 
-    /// Sends the encoded sum to all; the bytes from each rank.
+    /// Sends the encoded sum to all; where those from each rank have been received.
     fn gather(
         &mut self,
         parts: &[Range<usize>],
-        me: Rank,
         wire: &mut dyn Wire,
-    ) -> Result<Vec<usize>, Error> {
+    ) -> Result<Vec<Range<usize>>, Error> {
         let mine = &mut self.encoded.bytes;
         let Some(slot) = self.compressor.fixed_len(parts[0].len()) else {
-            let counts = gather_lengths(wire, mine.len())?;
+            let most = self.compressor.most_len(parts[0].len());
+            let counts = gather_lengths(wire, mine.len(), most)?;
             self.received.resize(counts.iter().sum(), 0);
             wire.all_gather_v(mine, &mut self.received, &counts)?;
-            return Ok(counts);
+            return Ok(one_by_one(&counts));
         };
         mine.resize(slot, 0);
         self.received.resize(slot * wire.ranks(), 0);
         wire.all_gather(mine, &mut self.received)?;
-        debug_assert_eq!(&self.received[me * slot..][..slot], &mine[..]);
-        let len = |part: &Range<usize>| self.compressor.fixed_len(part.len()).unwrap_or(slot);
-        let sizes: Vec<usize> = parts.iter().map(len).collect();
-        let mut end = 0;
-        for (rank, &len) in sizes.iter().enumerate() {
-            self.received
-                .copy_within(rank * slot..rank * slot + len, end);
-            end += len;
-        }
-        Ok(sizes)
+        let place = |(from, part): (Rank, &Range<usize>)| {
+            let len = self.compressor.fixed_len(part.len()).unwrap_or(slot);
+            from * slot..from * slot + len
+        };
+        Ok(parts.iter().enumerate().map(place).collect())
     }
 
     /// The bytes of the longest part, if parts of one length have as many; the first is one of the longest.
@@ -171,26 +153,24 @@ impl<C: Compressor> ScatterGather<C> {
     }
 
     /// Decodes what came, and adds it up to `part`.
-    fn add_up(&mut self, len: usize, sizes: &[usize]) -> Heard {
-        self.part.clear();
+    fn add_up(&mut self, len: usize, came: &[Range<usize>]) -> Heard {
         self.part.resize(len, 0.0);
-        let mut rest = &self.received[..];
-        for (from, &size) in sizes.iter().enumerate() {
-            let (bytes, behind) = rest.split_at(size);
-            rest = behind;
+        for (from, place) in came.iter().enumerate() {
+            let bytes = &self.received[place.clone()];
             if bytes.first() == Some(&POISON) {
                 return Heard::Poison;
             }
-            if self
-                .compressor
-                .decode(bytes, &mut self.part, Load::Add)
-                .is_err()
-            {
+            let load = if from == 0 {
+                Load::Replace(1.0)
+            } else {
+                Load::Add
+            };
+            if self.compressor.decode(bytes, &mut self.part, load).is_err() {
                 return Heard::Foreign(from);
             }
         }
         // Finite vectors may have a sum that is not, which no compressor takes.
-        if ringway_kernels::codec::largest(&self.part).is_finite() {
+        if largest(&self.part).is_finite() {
             Heard::Sum
         } else {
             Heard::Poison
@@ -199,34 +179,46 @@ impl<C: Compressor> ScatterGather<C> {
 
     /// Decodes all sums, unless some are poison: nothing is written then.
     fn spread(
-        &mut self,
+        &self,
         parts: &[Range<usize>],
-        sizes: &[usize],
+        sums: &[Range<usize>],
         sum: &mut [f32],
+        factor: f32,
         foreign: Option<Rank>,
     ) -> Outcome {
-        let mut rest = &self.received[..];
-        let mut pieces = Vec::with_capacity(sizes.len());
-        for &size in sizes {
-            let (bytes, behind) = rest.split_at(size);
-            rest = behind;
-            pieces.push(bytes);
-        }
-        if foreign.is_some() || pieces.iter().any(|bytes| bytes.first() == Some(&POISON)) {
+        let bytes = |place: &Range<usize>| &self.received[place.clone()];
+        let poisoned = |place| bytes(place).first() == Some(&POISON);
+        if foreign.is_some() || sums.iter().any(poisoned) {
             return Outcome::Poisoned { foreign };
         }
-        self.decoded.resize(sum.len(), 0.0);
-        for (from, (bytes, part)) in pieces.iter().zip(parts).enumerate() {
-            let to = &mut self.decoded[part.clone()];
-            if self.compressor.decode(bytes, to, Load::Replace).is_err() {
-                return Outcome::Poisoned {
-                    foreign: Some(from),
-                };
-            }
+        let pieces = || sums.iter().map(bytes).zip(parts);
+        let unfit = |(bytes, part): (&[u8], &Range<usize>)| {
+            self.compressor.check(bytes, part.len()).is_err()
+        };
+        let mut foreign = pieces().position(unfit);
+        if foreign.is_none() {
+            let load = Load::Replace(factor);
+            foreign = pieces().position(|(bytes, part)| {
+                self.compressor
+                    .decode(bytes, &mut sum[part.clone()], load)
+                    .is_err()
+            });
         }
-        sum.copy_from_slice(&self.decoded);
-        Outcome::Summed
+        match foreign {
+            None => Outcome::Summed,
+            Some(_) => Outcome::Poisoned { foreign },
+        }
     }
+}
+
+/// Where pieces of these lengths lie, one after the other.
+fn one_by_one(lengths: &[usize]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let place = |&len: &usize| {
+        end += len;
+        end - len..end
+    };
+    lengths.iter().map(place).collect()
 }
 
 /// What a rank's part of the exchange came to.
@@ -237,34 +229,17 @@ enum Heard {
     Foreign(Rank),
 }
 
-/// Subtracts what was encoded.
-pub(crate) fn subtract(
-    compressor: &impl Compressor,
-    encoded: &Encoded,
-    parts: &[Range<usize>],
-    vector: &mut [f32],
-    decoded: &mut Vec<f32>,
-) {
-    for (bytes, part) in encoded.iter().zip(parts) {
-        decoded.resize(part.len(), 0.0);
-        let result = compressor.decode(bytes, decoded, Load::Replace);
-        debug_assert!(result.is_ok(), "a compressor decodes what it has encoded");
-        for (left, &sent) in vector[part.clone()].iter_mut().zip(&*decoded) {
-            *left -= sent;
-        }
-    }
-}
-
 impl<C: Compressor> Aggregation for ScatterGather<C> {
     fn sum(
         &mut self,
         vector: &mut [f32],
         sum: &mut [f32],
+        factor: f32,
         poison: bool,
         noise: u64,
         wire: &mut dyn Wire,
     ) -> Result<Outcome, Error> {
-        self.run(vector, sum, poison, noise, wire)
+        self.run(vector, sum, factor, poison, noise, wire)
             .map(|(outcome, _)| outcome)
     }
 }

@@ -14,8 +14,8 @@ use crate::{
     Wire,
     aggregation::{Stage, key},
     compressor::{POISON, Reader},
-    scatter::subtract,
     state::put_u64,
+    sum::scale,
     wire::gather_lengths,
 };
 
@@ -63,7 +63,18 @@ impl Compressor for Sparse {
         None
     }
 
-    fn encode(&mut self, vector: &[f32], parts: &[Range<usize>], _noise: u64, out: &mut Encoded) {
+    /// All elements, with gaps of 32 bits.
+    fn most_len(&self, elements: usize) -> usize {
+        HEAD + elements.div_ceil(GAPS) + 4 * elements + 2 * elements
+    }
+
+    fn encode(
+        &mut self,
+        vector: &mut [f32],
+        parts: &[Range<usize>],
+        _noise: u64,
+        out: &mut Encoded,
+    ) {
         self.choose(vector);
         let mut rest = &self.places[..];
         for part in parts {
@@ -87,68 +98,87 @@ impl Compressor for Sparse {
             for &place in places {
                 // What bfloat16 does not hold is sent later.
                 let most = bf16::MAX.to_f32();
-                let value = bf16::from_f32(vector[place as usize].clamp(-most, most));
+                let x = &mut vector[place as usize];
+                let value = bf16::from_f32(x.clamp(-most, most));
+                *x -= value.to_f32();
                 out.bytes.extend_from_slice(&value.to_le_bytes());
             }
             out.end();
         }
     }
 
+    fn check(&self, bytes: &[u8], elements: usize) -> Result<(), DecodeError> {
+        entries(bytes, elements).map(|_| ())
+    }
+
     fn decode(&self, bytes: &[u8], vector: &mut [f32], load: Load) -> Result<(), DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let tag = reader.u8()?;
-        if tag != 0 {
-            return Err(DecodeError::Field {
-                field: "the first byte",
-                value: tag.into(),
-                expected: "0",
-            });
-        }
-        let elements = reader.u32()?;
-        if elements as usize != vector.len() {
-            return Err(DecodeError::Field {
-                field: "the number of elements",
-                value: elements.into(),
-                expected: "as many as the vector has",
-            });
-        }
-        let count = reader.u32()? as usize;
-        if count > vector.len() {
-            return Err(DecodeError::Field {
-                field: "the number of entries",
-                value: count as u64,
-                expected: "at most the elements of the vector",
-            });
-        }
-        let mut places = Vec::with_capacity(count);
-        let mut next = 0_u64;
-        while places.len() < count {
-            let mut gaps = [0; GAPS];
-            let gaps = &mut gaps[..GAPS.min(count - places.len())];
-            unpack(&mut reader, gaps)?;
-            for &gap in &*gaps {
-                let place = next + u64::from(gap);
-                if place >= vector.len() as u64 {
-                    return Err(DecodeError::Field {
-                        field: "the place of an entry",
-                        value: place,
-                        expected: "one in the vector",
-                    });
-                }
-                places.push(place as u32);
-                next = place + 1;
+        let (places, values) = entries(bytes, vector.len())?;
+        let factor = match load {
+            Load::Replace(factor) => {
+                vector.fill(0.0);
+                factor
             }
-        }
-        let (values, _) = reader.bytes(2 * count)?.as_chunks::<2>();
-        reader.end()?;
-        if load == Load::Replace {
-            vector.fill(0.0);
-        }
+            Load::Add => 1.0,
+        };
         for (&place, &value) in places.iter().zip(values) {
-            vector[place as usize] += bf16::from_le_bytes(value).to_f32();
+            vector[place as usize] += factor * bf16::from_le_bytes(value).to_f32();
         }
         Ok(())
     }
+}
+
+/// The bytes before the entries: a zero, and two numbers.
+const HEAD: usize = 9;
+
+/// Places, all within the vector, and values.
+fn entries(bytes: &[u8], elements: usize) -> Result<(Vec<u32>, &[[u8; 2]]), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let tag = reader.u8()?;
+    if tag != 0 {
+        return Err(DecodeError::Field {
+            field: "the first byte",
+            value: tag.into(),
+            expected: "0",
+        });
+    }
+    let theirs = reader.u32()?;
+    if theirs as usize != elements {
+        return Err(DecodeError::Field {
+            field: "the number of elements",
+            value: theirs.into(),
+            expected: "as many as the vector has",
+        });
+    }
+    let count = reader.u32()? as usize;
+    if count > elements {
+        return Err(DecodeError::Field {
+            field: "the number of entries",
+            value: count as u64,
+            expected: "at most the elements of the vector",
+        });
+    }
+    let mut places = Vec::with_capacity(count);
+    let mut next = 0_u64;
+    while places.len() < count {
+        let mut gaps = [0; GAPS];
+        let gaps = &mut gaps[..GAPS.min(count - places.len())];
+        unpack(&mut reader, gaps)?;
+        for &gap in &*gaps {
+            let place = next + u64::from(gap);
+            if place >= elements as u64 {
+                return Err(DecodeError::Field {
+                    field: "the place of an entry",
+                    value: place,
+                    expected: "one in the vector",
+                });
+            }
+            places.push(place as u32);
+            next = place + 1;
+        }
+    }
+    let (values, _) = reader.bytes(2 * count)?.as_chunks::<2>();
+    reader.end()?;
+    Ok((places, values))
 }
 
 /// Appends a byte, the bits of the longest number, and the numbers.
@@ -244,6 +274,7 @@ impl GatherAll {
         &mut self,
         vector: &mut [f32],
         sum: &mut [f32],
+        factor: f32,
         poison: bool,
         noise: u64,
         wire: &mut dyn Wire,
@@ -257,9 +288,9 @@ impl GatherAll {
         } else {
             let compressor = self.scatter.compressor();
             compressor.encode(vector, whole, key(noise, me, Stage::Own), &mut self.encoded);
-            subtract(compressor, &self.encoded, whole, vector, &mut self.decoded);
         }
-        let counts = gather_lengths(wire, self.encoded.bytes.len())?;
+        let most = self.scatter.compressor().most_len(vector.len());
+        let counts = gather_lengths(wire, self.encoded.bytes.len(), most)?;
         let all = counts.iter().sum();
         self.received.resize(all, 0);
         wire.all_gather_v(&self.encoded.bytes, &mut self.received, &counts)?;
@@ -284,24 +315,29 @@ impl GatherAll {
         if foreign.is_some() || !largest(&self.decoded).is_finite() {
             return Ok((Outcome::Poisoned { foreign }, all));
         }
-        sum.copy_from_slice(&self.decoded);
+        scale(sum, &self.decoded, factor);
         Ok((Outcome::Summed, all / ranks))
     }
 }
 
 impl Aggregation for GatherAll {
+    fn chooses(&self) -> bool {
+        true
+    }
+
     fn sum(
         &mut self,
         vector: &mut [f32],
         sum: &mut [f32],
+        factor: f32,
         poison: bool,
         noise: u64,
         wire: &mut dyn Wire,
     ) -> Result<Outcome, Error> {
         let (outcome, typical) = if self.scatters(wire) {
-            self.scatter.run(vector, sum, poison, noise, wire)?
+            self.scatter.run(vector, sum, factor, poison, noise, wire)?
         } else {
-            self.gather(vector, sum, poison, noise, wire)?
+            self.gather(vector, sum, factor, poison, noise, wire)?
         };
         if outcome == Outcome::Summed {
             self.typical = Some(typical as u64);

@@ -85,6 +85,7 @@ impl<T: Half> Aggregation for SumInDomain<T> {
         &mut self,
         vector: &mut [f32],
         sum: &mut [f32],
+        factor: f32,
         poison: bool,
         _noise: u64,
         wire: &mut dyn Wire,
@@ -120,13 +121,14 @@ impl<T: Half> Aggregation for SumInDomain<T> {
         for (at, sent) in self.sent.chunks(RUN).enumerate() {
             let small = &mut room[..sent.len()];
             T::widen(small, sent);
-            scale(&mut sum[at * RUN..][..small.len()], small, divisor);
+            scale(&mut sum[at * RUN..][..small.len()], small, divisor * factor);
         }
         Ok(Outcome::Summed)
     }
 }
 
-fn scale(to: &mut [f32], from: &[f32], factor: f32) {
+/// Numbers times a factor.
+pub(crate) fn scale(to: &mut [f32], from: &[f32], factor: f32) {
     for (to, &from) in to.iter_mut().zip(from) {
         *to = from * factor;
     }
@@ -143,6 +145,7 @@ impl Aggregation for Plain {
         &mut self,
         vector: &mut [f32],
         sum: &mut [f32],
+        factor: f32,
         poison: bool,
         _noise: u64,
         wire: &mut dyn Wire,
@@ -157,7 +160,7 @@ impl Aggregation for Plain {
             return Ok(Outcome::Poisoned { foreign: None });
         }
         vector.fill(0.0);
-        sum.copy_from_slice(&self.sent);
+        scale(sum, &self.sent, factor);
         Ok(Outcome::Summed)
     }
 }

@@ -1,5 +1,18 @@
 //! The tensors of a bucket: names for errors, shapes for low-rank factors.
 
+use ringway_kernels::codec::dot;
+
+/// The sum of `a[i] * b[i]`, of finite vectors of any magnitude.
+pub(crate) fn product(a: &[f32], b: &[f32]) -> f64 {
+    // Squares as f32 end above 1.8e19, and lose digits below 1e-19.
+    let fast = dot(a, b);
+    if fast.is_finite() && fast.abs() > 1e-30 {
+        return fast;
+    }
+    let exact = |(&a, &b): (&f32, &f32)| f64::from(a) * f64::from(b);
+    a.iter().zip(b).map(exact).sum()
+}
+
 /// A tensor in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use half::{bf16, f16};
 use ringway_plan::{Collective, Rank};
 
+use crate::Error;
+
 /// A failure of a collective, as the communicator tells it.
 pub type WireError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -57,26 +59,39 @@ pub enum Values<'a> {
     F32(&'a mut [f32]),
 }
 
-/// Gathers a length from each rank.
-pub(crate) fn gather_lengths(wire: &mut dyn Wire, mine: usize) -> Result<Vec<usize>, WireError> {
+/// Gathers a length from each rank, each at most `most`.
+pub(crate) fn gather_lengths(
+    wire: &mut dyn Wire,
+    mine: usize,
+    most: usize,
+) -> Result<Vec<usize>, Error> {
     let mut all = vec![0; 8 * wire.ranks()];
     wire.all_gather(&(mine as u64).to_le_bytes(), &mut all)?;
-    Ok(lengths(&all))
+    lengths(&all, most)
 }
 
-/// Sends a length to each rank.
+/// Sends a length to each rank, and takes those of the others, each at most `most`.
 pub(crate) fn exchange_lengths(
     wire: &mut dyn Wire,
-    mine: impl Iterator<Item = usize>,
-) -> Result<Vec<usize>, WireError> {
-    let send: Vec<u8> = mine.flat_map(|len| (len as u64).to_le_bytes()).collect();
+    mine: &[usize],
+    most: usize,
+) -> Result<Vec<usize>, Error> {
+    let length = |&len: &usize| (len as u64).to_le_bytes();
+    let send: Vec<u8> = mine.iter().flat_map(length).collect();
     let mut all = vec![0; send.len()];
     wire.all_to_all(&send, &mut all)?;
-    Ok(lengths(&all))
+    lengths(&all, most)
 }
 
-fn lengths(bytes: &[u8]) -> Vec<usize> {
+/// Memory is taken for as many bytes as ranks announce.
+fn lengths(bytes: &[u8], most: usize) -> Result<Vec<usize>, Error> {
     let (words, _) = bytes.as_chunks::<8>();
-    let length = |word: &[u8; 8]| u64::from_le_bytes(*word) as usize;
-    words.iter().map(length).collect()
+    let length = |(from, word): (Rank, &[u8; 8])| {
+        let bytes = u64::from_le_bytes(*word);
+        match usize::try_from(bytes) {
+            Ok(len) if len <= most => Ok(len),
+            _ => Err(Error::Announced { from, bytes, most }),
+        }
+    };
+    words.iter().enumerate().map(length).collect()
 }

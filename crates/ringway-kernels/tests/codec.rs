@@ -10,7 +10,7 @@ use ringway_kernels::{
     Level,
     codec::{
         Noise, QUANTISED_BLOCK, Quantised, Rounding, at_least_at, dequantise_add_at, dequantise_at,
-        dot_at, largest_at, quantise_at, quantised_bytes, top_k_at,
+        dot_at, largest_at, quantise_at, quantise_rest_at, quantised_bytes, ranges_at, top_k_at,
     },
 };
 
@@ -57,7 +57,13 @@ proptest! {
             dequantise_at(level, from, &mut values);
             let mut sums = src.clone();
             dequantise_add_at(level, from, &mut sums);
+            let range = |block: &[f32]| f64::from(largest_at(level, block)).powi(2) * block.len() as f64;
+            prop_assert_eq!(ranges_at(level, &src), src.chunks(QUANTISED_BLOCK).map(range).sum::<f64>());
+            let (mut rest, mut again) = (src.clone(), (vec![0.0; scales.len()], vec![0; codes.len()]));
+            quantise_rest_at(level, bits, &mut rest, rounding, &mut again.0, &mut again.1);
+            prop_assert_eq!(&again, &(scales.clone(), codes.clone()));
             for (i, (&x, &value)) in src.iter().zip(&values).enumerate() {
+                prop_assert_eq!(rest[i], x - value);
                 let scale = scales[i / QUANTISED_BLOCK];
                 prop_assert!((x - value).abs() <= scale * if nearest { 0.5001 } else { 1.0001 }, "{x} became {value}, scale {scale}");
                 prop_assert_eq!(sums[i], x + value);

@@ -43,7 +43,7 @@ mod work;
 pub use batch::{BatchLimits, BatchStats, Batcher, Ticket};
 pub use buffer::{ArenaBuffer, Buffer};
 pub use communicator::Communicator;
-pub use compress::{Bucket, CompressedPending, CompressedWork, Lanes, Traffic};
+pub use compress::{Bucket, CompressedPending, CompressedWork, Lanes, SumOptions, Traffic};
 pub use engine::{Candidate, Prediction};
 pub use error::Error;
 pub use pipeline::GradientPipeline;

@@ -220,6 +220,8 @@ class Work:
     def is_done(self) -> bool:
         """Whether it has ended, well or not."""
     def _ages(self) -> tuple[float, float] | None: ...
+    def _coding(self) -> float | None: ...
+    def _waits_from_now(self) -> None: ...
     def _on_end(self, callback: Callable[[Exception | None], object]) -> None: ...
 
 @final
@@ -251,7 +253,7 @@ def after_fork() -> None: ...
 
 @final
 class Lanes:
-    """Where averages of gradients run, all in the form of one kind of codec."""
+    """Where averages of gradients run, all in the form of one kind of codec, or with ``"adaptive"`` each in its own."""
 
     def __new__(cls, communicator: Communicator, codec: str, feedback: bool, seed: int) -> Lanes: ...
     def bucket(self, tensors: Sequence[tuple[str, Sequence[int]]]) -> Bucket:
@@ -261,8 +263,11 @@ class Lanes:
 class Bucket:
     """A bucket of gradients with its codec."""
 
-    def submit(self, range: Range, keep: object) -> Work:
-        """Starts averaging 32-bit floats, which ``keep`` keeps."""
+    def submit(self, range: Range, absent: Sequence[int], timeout: float, keep: object) -> Work:
+        """Starts averaging 32-bit floats, which ``keep`` keeps. ``absent`` are the places of tensors without a gradient
+        on any rank. Each collective may take ``timeout`` seconds."""
+    def decision(self) -> str | None:
+        """What an adaptive bucket has decided last, and why."""
     def state(self) -> bytes:
         """What the codec keeps for later averages, after those that are under way."""
     def restore(self, state: bytes) -> None:

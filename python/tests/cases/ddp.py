@@ -1,6 +1,8 @@
 """DistributedDataParallel: gradients are those of the whole batch, whatever the model."""
 
+import copy
 import io
+from contextlib import nullcontext
 
 import pytest
 import ringway
@@ -10,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from torch_rank import join, leave, run
 
 me, n = join()
@@ -86,17 +89,19 @@ def feedback():
     """What was not sent comes later: the mean of many steps is near the exact average. Resumed, all is as if it had
     gone on."""
     exact = averaged()
-    straight, state = hooked(range(1, 41))
+    straight, _ = hooked("topk:0.05", range(1, 41))
     assert (sum(straight) / 40 - exact).norm() < 0.5 * exact.norm()
-    resumed, _ = hooked(range(1, 3), state)
-    assert torch.equal(resumed[0], straight[38])
-    assert torch.equal(resumed[1], straight[39])
+    for wire in (*WIRES, "int:3", "threshold:0.001", "adaptive"):
+        straight, state = hooked(wire, range(1, 6))
+        resumed, _ = hooked(wire, range(1, 3), state)
+        assert torch.equal(resumed[0], straight[3]), wire
+        assert torch.equal(resumed[1], straight[4]), wire
 
 
-def hooked(steps, state=None):
+def hooked(wire, steps, state=None):
     """Gradients of steps, of which the first, plain one is left out, and the state before the last two."""
     net = DistributedDataParallel(perceptron(), bucket_cap_mb=0.1)
-    hook = ringway.torch.comm_hook("topk:0.05")
+    hook = ringway.torch.comm_hook(wire)
     net.register_comm_hook(None, hook)
     if state is not None:
         hook.load_state_dict(torch.load(io.BytesIO(state)))
@@ -112,11 +117,64 @@ def hooked(steps, state=None):
 
 
 def a_gradient_that_is_not_finite():
+    for with_names, tensor in ((False, r"bucket 0, parameter \d+"), (True, r"\d\.(weight|bias)")):
+        net = DistributedDataParallel(perceptron())
+        net.register_comm_hook(net.module if with_names else None, ringway.torch.comm_hook("int8"))
+        loss(net, me).backward()
+        with pytest.raises(RuntimeError, match=rf"rank 1, tensor {tensor}, element \d+: the gradient is NaN"):
+            (loss(net, me) * (torch.nan if me == 1 else 1)).backward()
+
+
+def adaptive():
+    """On a wire that steps do not wait for, it turns itself off within 200 steps, on all ranks."""
     net = DistributedDataParallel(perceptron())
-    net.register_comm_hook(None, ringway.torch.comm_hook("int8"))
-    loss(net, me).backward()
-    with pytest.raises(RuntimeError, match=r"rank 1, tensor bucket 0, parameter \d+, element \d+: the gradient is NaN"):
-        (loss(net, me) * (torch.nan if me == 1 else 1)).backward()
+    hook = ringway.torch.comm_hook("adaptive")
+    net.register_comm_hook(net.module, hook)
+    for step in range(202):
+        net.zero_grad()
+        loss(net, me, step % 3).backward()
+    decisions: list[object] = [None] * n
+    dist.all_gather_object(decisions, hook.decisions())
+    assert decisions[0] and all(theirs == decisions[0] for theirs in decisions), decisions
+
+
+class Everything(nn.Module):
+    """Shared and frozen parameters, and a part that is computed again."""
+
+    def __init__(self):
+        super().__init__()
+        self.shared, self.frozen = nn.Linear(6, 6), nn.Linear(6, 6).requires_grad_(False)
+        self.again = nn.Sequential(nn.Linear(6, 30), nn.Tanh(), nn.Linear(30, 6))
+        self.out = nn.Linear(6, 4)
+
+    def forward(self, x):
+        h = self.shared(torch.tanh(self.shared(x)))
+        return self.out(checkpoint(self.again, torch.tanh(self.frozen(h)), use_reentrant=False))
+
+
+def a_training_loop_with_everything():
+    """Scaler, clipping, accumulation, checkpoints, shared and frozen parameters: as computed alone."""
+
+    def train(net, ranks):
+        optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.5, momentum=0.9)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2)
+        for step in range(4):
+            optimizer.zero_grad()
+            for micro in range(2):
+                syncs = micro == 1 or len(ranks) > 1
+                with nullcontext() if syncs else net.no_sync():
+                    total = sum(loss(net, rank, 2 * step + micro) for rank in ranks) / len(ranks)
+                    scaler.scale(total).backward()
+            scaler.unscale_(optimizer)
+            assert nn.utils.clip_grad_norm_(net.parameters(), 0.1) > 0.1
+            scaler.step(optimizer)
+            scaler.update()
+        return torch.cat([p.detach().reshape(-1) for p in net.parameters()])
+
+    torch.manual_seed(3)
+    alone = Everything()
+    net = DistributedDataParallel(copy.deepcopy(alone))
+    torch.testing.assert_close(train(net, [me]), train(alone, list(range(n))), rtol=1e-4, atol=1e-5)
 
 
 class Choice(nn.Module):
@@ -192,6 +250,8 @@ run(
     training_with_batch_norm,
     without_synchronization,
     uneven_inputs,
+    adaptive,
+    a_training_loop_with_everything,
     a_gradient_that_is_not_finite,
 )
 leave()

@@ -17,7 +17,8 @@ from torch_rank import join
 me, n = join()
 net = DistributedDataParallel(nn.Linear(1000, 1000))
 deep = nn.Sequential(*(nn.Linear(200, 200) for _ in range(10)))
-pipeline = ringway.torch.Pipeline(deep, torch.optim.SGD(deep.parameters(), lr=0.1))
+wire = "int8" if sys.argv[1] == "compressed" else "plain"
+pipeline = ringway.torch.Pipeline(deep, torch.optim.SGD(deep.parameters(), lr=1e-6), wire=wire)
 x = torch.ones(10)
 dist.barrier()
 
@@ -29,7 +30,7 @@ def train(until):
 
 
 if me == n - 1:
-    if sys.argv[1] == "pipeline":
+    if sys.argv[1] in ("pipeline", "compressed"):
         train(time.monotonic() + 0.5)
         # In the middle of a step: the other ranks wait for what is not sent any more.
         deep(torch.ones(4, 200)).sum().backward()
@@ -42,6 +43,7 @@ calls = {
     "wait": lambda: dist.all_reduce(x, async_op=True).wait(),
     "future": lambda: dist.all_reduce(x, async_op=True).get_future().wait(),
     "pipeline": lambda: train(math.inf),
+    "compressed": lambda: train(math.inf),
     "ddp": lambda: net(torch.ones(4, 1000)).sum().backward(),
 }
 began = time.monotonic()

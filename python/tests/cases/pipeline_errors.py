@@ -136,6 +136,25 @@ def different_models():
         make(bucket_bytes=1 + me)
 
 
+def a_gradient_that_is_not_finite():
+    """With a codec it is named on all ranks; after it they go on."""
+    for value, text in ((torch.nan, "NaN"), (torch.inf, "inf")):
+        net, pipeline = make(wire="int8")
+        for _ in range(2):
+            train(net, pipeline, "left")
+        factor = value if me == n - 1 else 1.0
+        with pytest.raises(
+            ringway.Error, match=rf"rank {n - 1}, tensor left\.\w+, element \d+: the gradient is {text}"
+        ):
+            (net(torch.ones(4), "left") * factor).sum().backward()
+            pipeline.synchronize()
+        train(net, pipeline, "left")
+        weight = net.state_dict()["left.weight"]
+        everyones = [torch.empty_like(weight) for _ in range(n)]
+        dist.all_gather(everyones, weight)
+        assert weight.isfinite().all() and all(torch.equal(theirs, weight) for theirs in everyones)
+
+
 def state_of_another_model():
     _, pipeline = make()
     with pytest.raises(ringway.ArgumentError, match="state of a pipeline for other parameters"):
@@ -152,6 +171,7 @@ run(
     groups_that_are_added,
     an_optimizer_that_counts_in_its_groups,
     different_models,
+    a_gradient_that_is_not_finite,
     state_of_another_model,
 )
 leave()

@@ -365,14 +365,30 @@ def resuming():
 def compressed():
     """Codecs under the pipeline: the same bits on all ranks, near what they are without, and resumed the same again."""
     exact, _ = train_compressed("plain")
-    for wire, near in {"bf16": 1e-3, "int8": 1e-3, "topk:0.1": 0.05, "powersgd:2": 0.05}.items():
+    plain = torch.cat([p.reshape(-1) for p in exact])
+    for wire, near in WIRES.items():
         found, state = train_compressed(wire)
-        flat, plain = (torch.cat([p.reshape(-1) for p in tensors]) for tensors in (found, exact))
+        flat = torch.cat([p.reshape(-1) for p in found])
         assert 0 < (flat - plain).norm() < near * plain.norm(), wire
         first = flat.clone()
         dist.broadcast(first, 0)
         assert torch.equal(flat, first), wire
         same((train_compressed(wire, state)[0], found), wire)
+
+
+WIRES = {
+    "fp16": 1e-3,
+    "bf16": 1e-3,
+    "int8": 1e-3,
+    "int4": 0.01,
+    "int:3": 0.05,
+    "dynamic:0.1": 0.05,
+    "topk:0.1": 0.05,
+    "threshold:0.001": 0.05,
+    "powersgd:2": 0.05,
+    "adaptive": 1e-3,
+}
+"""Every codec, and how near it comes in some steps. The adaptive one has decided nothing by then."""
 
 
 def train_compressed(wire, state=None):
@@ -391,6 +407,58 @@ def train_compressed(wire, state=None):
         pipeline.step()
     pipeline.synchronize()
     return parameters(net), file.getvalue()
+
+
+def adaptive():
+    """All ranks decide the same at the same step, and say why; and still have the same parameters."""
+    net = nn.Sequential(*(nn.Linear(16, 16) for _ in range(2)))
+    pipeline = ringway.torch.Pipeline(net, torch.optim.SGD(net.parameters(), lr=0.01), wire="adaptive")
+    for k in range(204):
+        net(torch.full((2, 16), float(me + k % 3))).square().mean().backward()
+        pipeline.step()
+    decisions = pipeline.decisions()
+    assert len(decisions) == 1 and "from here on" in decisions[0] and "saved" in decisions[0], decisions
+    texts: list[Any] = [None] * n
+    dist.all_gather_object(texts, (decisions, [p.tolist() for p in net.parameters()]))
+    assert all(theirs == texts[0] for theirs in texts)
+
+
+class Branches(nn.Module):
+    """Uses one of two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x, left):
+        return (self.left if left else self.right)(x)
+
+
+def what_is_kept_of_unused_parameters():
+    """What a codec has not sent of a parameter is not sent in steps without it, where nobody would take it."""
+    net = Branches()
+    pipeline = ringway.torch.Pipeline(net, torch.optim.SGD(net.parameters(), lr=0.1), wire="topk:0.1")
+
+    def kept(left):
+        net(torch.randn(4, 8), left).square().sum().backward()
+        pipeline.step()
+        state = pipeline.state_dict()
+        kept = bytes(state["wire"]["buckets"][0].numpy())[-16 - 4 * 144 : -16]
+        values = torch.frombuffer(bytearray(kept), dtype=torch.float32)
+        parts, end = {}, 0
+        for name in state["order"]:
+            count = net.get_parameter(name).numel()
+            parts[name], end = values[end : end + count], end + count
+        return parts
+
+    net(torch.randn(4, 8), True).square().sum().backward()
+    pipeline.step()  # The first is plain.
+    before = kept(True)
+    assert before["left.weight"].norm() > 0 and before["right.weight"].norm() == 0
+    for _ in range(3):
+        after = kept(False)
+    assert torch.equal(after["left.weight"], before["left.weight"])
+    assert after["right.weight"].norm() > 0
 
 
 def copies():
@@ -451,6 +519,8 @@ run(
     loading,
     resuming,
     compressed,
+    adaptive,
+    what_is_kept_of_unused_parameters,
     copies,
     ranks_are_made_alike,
     while_computing,

@@ -60,6 +60,7 @@ def steps(pipelined):
     # The others wait for the slow one, which computes for longer.
     assert stats.slowest_rank == n - 1
     assert len(stats.waits) == n
+    assert stats.slowest_steps[n - 1] == max(stats.slowest_steps) > 2 and sum(stats.slowest_steps) <= 4
     if me < n - 1:
         assert stats.exposed > 0.5 * DELAY, stats
     else:
@@ -81,6 +82,70 @@ def under_the_pipeline():
 
 def under_ddp():
     steps(pipelined=False)
+
+
+def accumulation():
+    """All passes of a step count."""
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    profiler = ringway.profile.Profiler(net, optimizer, log_every=0)
+
+    def slowly(x):
+        time.sleep(0.02)
+        return x
+
+    for _ in range(3):
+        y = net(torch.ones(2, 4))
+        y.register_hook(slowly)
+        y.sum().backward()
+    optimizer.step()
+    profiler.record_step()
+    profiler.close()
+    stats = profiler.get_stats()
+    assert stats.backward >= 0.06, stats
+    assert stats.other < 0.02, stats
+
+
+def communication_across_steps():
+    """What begins in a step and ends in the next is in both, in each what is in it."""
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    profiler = ringway.profile.Profiler(net, optimizer, log_every=0)
+    dist.barrier()
+    profiler.record_step()
+    x = torch.ones(10)
+    if me == 0:
+        work = dist.all_reduce(x, async_op=True)
+    time.sleep(0.05)
+    profiler.record_step()
+    time.sleep(0.05)
+    if me > 0:
+        work = dist.all_reduce(x, async_op=True)
+    assert work is not None
+    work.wait()
+    profiler.record_step()
+    profiler.close()
+    if me == 0:
+        first, second = list(profiler._steps)[1:]
+        assert first.hidden >= 0.04, first
+        assert second.hidden >= 0.04, second
+
+
+def codecs():
+    """What codecs take is told apart."""
+    net = nn.Linear(300, 300)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    pipeline = ringway.torch.Pipeline(net, optimizer, wire="int8")
+    profiler = ringway.profile.Profiler(net, optimizer, log_every=4)
+    for _ in range(4):
+        net(torch.ones(8, 300)).sum().backward()
+        pipeline.step()
+        pipeline.synchronize()
+        profiler.record_step()
+    profiler.close()
+    stats = profiler.get_stats()
+    assert 0 < stats.encode < stats.step, stats
+    assert me != 0 or "of that codecs" in lines[-1]
 
 
 def files():
@@ -156,5 +221,11 @@ def cost():
     print(f"CPU time of a step: {a:.3f} ms, recorded {b:.3f} ms, {b / a - 1:.2%} more", flush=True)
 
 
-run(*([cost] if len(sys.argv) > 1 else [under_the_pipeline, under_ddp, files, one_at_a_time]))
+run(
+    *(
+        [cost]
+        if len(sys.argv) > 1
+        else [under_the_pipeline, under_ddp, accumulation, communication_across_steps, codecs, files, one_at_a_time]
+    )
+)
 leave()

@@ -19,7 +19,7 @@ fn compressors() -> [Box<dyn Compressor>; 4] {
 proptest! {
     #[test]
     fn decoders_take_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400), len in 0_usize..500, add: bool) {
-        let load = if add { Load::Add } else { Load::Replace };
+        let load = if add { Load::Add } else { Load::Replace(1.0) };
         for compressor in compressors() {
             let _ = compressor.decode(&bytes, &mut vec![0.0; len], load);
         }
@@ -34,7 +34,7 @@ proptest! {
         for mut compressor in compressors() {
             let mut encoded = Encoded::default();
             let whole = 0..len;
-            compressor.encode(&gradients(len, 0, 0), std::slice::from_ref(&whole), 3, &mut encoded);
+            compressor.encode(&mut gradients(len, 0, 0), std::slice::from_ref(&whole), 3, &mut encoded);
             let mut bytes = encoded.bytes;
             let (at, cut) = (at.index(bytes.len()), cut.index(bytes.len()));
             prop_assert!(compressor.decode(&bytes[..cut], &mut vec![0.0; len], Load::Add).is_err());
@@ -59,4 +59,33 @@ fn a_rank_that_cannot_decode_is_named_on_all() {
         errors[0].contains("rank 0 could not decode what rank 1 sent"),
         "{errors:?}"
     );
+}
+
+/// Memory is taken for as many bytes as others announce.
+#[test]
+fn an_announcement_that_cannot_be_is_refused() {
+    for (kind, gathers) in [(Kind::TopK(0.5), true), (Kind::Dynamic(0.1), false)] {
+        let errors = world(2, |wire| {
+            if wire.rank() == 0 {
+                let mut codec = Codec::new(kind, Options::default(), tensors(600));
+                return codec
+                    .sum(&mut gradients(600, 0, 0), wire)
+                    .unwrap_err()
+                    .to_string();
+            }
+            let (length, mut lengths) = ((1_u64 << 50).to_le_bytes(), [0; 16]);
+            if gathers {
+                wire.all_gather(&length, &mut lengths).unwrap();
+            } else {
+                wire.all_to_all(&[length, length].concat(), &mut lengths)
+                    .unwrap();
+            }
+            String::new()
+        });
+        let text = &errors[0];
+        assert!(
+            text.contains("rank 1 announces 1125899906842624 bytes"),
+            "{text}"
+        );
+    }
 }

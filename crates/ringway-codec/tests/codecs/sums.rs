@@ -3,7 +3,7 @@
 use ringway_codec::Aggregation as _;
 use ringway_codec::{
     Chosen, Codec, Compressor as _, Encoded, Feedback, GatherAll, Kind, Load, Memory as _,
-    Momentum, Options, Outcome, Quantiser, Sparse, Wire as _,
+    Momentum, Options, Outcome, Quantiser, Sent, Sparse, Wire as _,
 };
 
 use crate::{KINDS, exact_sum, gradients, length, tensors, world::world};
@@ -173,7 +173,12 @@ fn places_take_far_fewer_bits_than_32() {
         let mut sparse = Sparse::new(Chosen::Share(share));
         let mut encoded = Encoded::default();
         let whole = 0..len;
-        sparse.encode(&vector, std::slice::from_ref(&whole), 0, &mut encoded);
+        sparse.encode(
+            &mut vector.clone(),
+            std::slice::from_ref(&whole),
+            0,
+            &mut encoded,
+        );
         let entries = len as f64 * share;
         let bits = 8.0 * encoded.bytes.len() as f64 / entries - 16.0;
         assert!(
@@ -182,7 +187,7 @@ fn places_take_far_fewer_bits_than_32() {
         );
         let mut decoded = vec![1.0; len];
         sparse
-            .decode(&encoded.bytes, &mut decoded, Load::Replace)
+            .decode(&encoded.bytes, &mut decoded, Load::Replace(1.0))
             .unwrap();
         assert_eq!(
             decoded.iter().filter(|x| **x != 0.0).count() as f64,
@@ -200,10 +205,15 @@ fn the_width_follows_the_vector() {
             let (vector, mut encoded) = (gradients(4096, 0, 0), Encoded::default());
             let whole = 0..vector.len();
             let mut quantiser = Quantiser::within(error);
-            quantiser.encode(&vector, std::slice::from_ref(&whole), 0, &mut encoded);
+            quantiser.encode(
+                &mut vector.clone(),
+                std::slice::from_ref(&whole),
+                0,
+                &mut encoded,
+            );
             let mut decoded = vec![0.0; vector.len()];
             quantiser
-                .decode(&encoded.bytes, &mut decoded, Load::Replace)
+                .decode(&encoded.bytes, &mut decoded, Load::Replace(1.0))
                 .unwrap();
             let left = length(vector.iter().zip(&decoded).map(|(a, b)| f64::from(a - b)));
             let relative = left / length(vector.iter().map(|&x| f64::from(x)));
@@ -234,7 +244,7 @@ fn sparse_sums_take_the_cheaper_rule() {
                     let mut x = gradients(len, wire.rank(), step);
                     let mut sum = vec![0.0; len];
                     let outcome = rule
-                        .sum(&mut x, &mut sum, false, step as u64, wire)
+                        .sum(&mut x, &mut sum, 1.0, false, step as u64, wire)
                         .unwrap();
                     assert_eq!(outcome, Outcome::Summed);
                     wire.sent - before
@@ -258,12 +268,58 @@ fn sparse_sums_take_the_cheaper_rule() {
 #[test]
 fn momentum_ends_where_something_was_sent() {
     let mut memory = Momentum::new(2, 0.5);
-    let sent = memory.recall(&[4.0, 1.0]);
-    assert_eq!(sent, [4.0, 1.0]);
+    let (sent, largest) = memory.recall(&[4.0, 1.0]);
+    assert_eq!((&*sent, largest), (&[4.0, 1.0][..], 4.0));
     sent[0] = 0.0;
-    memory.commit();
+    let chosen = |absent| Sent {
+        absent,
+        chosen: true,
+    };
+    memory.commit(&chosen(&[]));
     // The second has a velocity of 1 and waits; the first starts anew.
-    assert_eq!(memory.recall(&[1.0, 1.0]), [1.0, 1.0 + (0.5 + 1.0)]);
+    let (sent, _) = memory.recall(&[1.0, 0.0]);
+    assert_eq!(sent, [1.0, 1.0 + 0.5]);
+    // Without a gradient of it, in this step, it is as it was.
+    sent[1] = 0.0;
+    let second = 1..2;
+    memory.commit(&chosen(std::slice::from_ref(&second)));
+    assert_eq!(memory.recall(&[1.0, 1.0]).0[1], 1.0 + (0.5 + 1.0));
+}
+
+/// With codecs that send something of each element sums are those of gradients with momentum.
+#[test]
+fn momentum_is_the_optimizer_s_where_all_is_sent() {
+    let feedback = Feedback::Momentum(0.5);
+    for kind in [Kind::None, Kind::Bf16, Kind::Int(8), Kind::Dynamic(0.1)] {
+        world(2, |wire| {
+            let options = Options { feedback, seed: 0 };
+            let mut codec = Codec::new(kind, options, tensors(100));
+            for expected in [2.0, 3.0, 3.5] {
+                let mut x = vec![1.0; 100];
+                codec.sum(&mut x, wire).unwrap();
+                assert!(
+                    x.iter().all(|x| (x - expected).abs() < 0.01),
+                    "{kind}: {x:?}"
+                );
+            }
+        });
+    }
+}
+
+/// Squares of such elements are no 32-bit numbers.
+#[test]
+fn the_width_is_that_of_the_vector_whatever_its_magnitude() {
+    let width = |factor: f32| {
+        let mut vector = gradients(4096, 0, 0);
+        vector.iter_mut().for_each(|x| *x *= factor);
+        let (mut encoded, whole) = (Encoded::default(), 0..vector.len());
+        let mut quantiser = Quantiser::within(0.1);
+        quantiser.encode(&mut vector, std::slice::from_ref(&whole), 0, &mut encoded);
+        encoded.bytes[0]
+    };
+    let usual = width(1.0);
+    assert!((3..8).contains(&usual), "{usual}");
+    assert_eq!([width(1e25), width(1e-25)], [usual; 2]);
 }
 
 #[test]
@@ -325,4 +381,52 @@ fn fidelity_is_that_of_the_definition() {
             "{measured:?}, {residual}"
         );
     });
+}
+
+/// What is kept of a tensor is not sent in a step in which the tensor has no gradient: nobody would take it.
+#[test]
+fn tensors_without_a_gradient_lose_nothing() {
+    let (ranks, len) = (3, 700);
+    let bias = tensors(len).iter().last().unwrap().len();
+    for kind in KINDS {
+        let all = world(ranks, |wire| {
+            let mut codec = Codec::new(kind, Options::default(), tensors(len));
+            let mut total = vec![0.0_f64; bias];
+            for step in 0..6 {
+                let mut x = gradients(len, wire.rank(), step);
+                if step % 2 == 1 {
+                    x[len - bias..].fill(0.0);
+                    codec.leave_out(&[1]);
+                }
+                codec.sum(&mut x, wire).unwrap();
+                if step % 2 == 0 {
+                    let sums = total.iter_mut().zip(&x[len - bias..]);
+                    sums.for_each(|(total, &x)| *total += f64::from(x));
+                }
+            }
+            (total, codec.residual()[len - bias..].to_vec())
+        });
+        let mut missing = vec![0.0; bias];
+        for step in [0, 2, 4] {
+            let exact = exact_sum(len, ranks, step);
+            let sums = missing.iter_mut().zip(&exact[len - bias..]);
+            sums.for_each(|(m, x)| *m += x);
+        }
+        let taken = missing.iter_mut().zip(&all[0].0);
+        taken.for_each(|(m, x)| *m -= x);
+        for (_, residual) in &all {
+            let left = missing.iter_mut().zip(residual);
+            left.for_each(|(m, &x)| *m -= f64::from(x));
+        }
+        let unit = match kind {
+            Kind::Fp16 => 1.0 / 2048.0,
+            Kind::Bf16 => 1.0 / 256.0,
+            _ => 3e-6,
+        };
+        let worst = missing.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
+        assert!(
+            worst <= 144.0 * unit,
+            "{kind}: {worst} of the bias is missing"
+        );
+    }
 }

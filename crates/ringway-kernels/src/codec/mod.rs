@@ -11,7 +11,8 @@ mod select;
 pub use measure::{dot, dot_at, largest, largest_at};
 pub use quantise::{
     Noise, QUANTISED_BLOCK, Quantised, Rounding, dequantise, dequantise_add, dequantise_add_at,
-    dequantise_at, quantise, quantise_at, quantised_bytes,
+    dequantise_at, quantise, quantise_at, quantise_rest, quantise_rest_at, quantised_bytes, ranges,
+    ranges_at,
 };
 pub use select::{at_least, at_least_at, top_k, top_k_at};
 

@@ -81,6 +81,20 @@ levels! {
 }
 
 levels! {
+    /// [`quantise`], which leaves in `src` what the numbers are short of it: each element less its number's value.
+    ///
+    /// # Panics
+    /// As [`quantise`].
+    quantise_rest, quantise_rest_at = quantise_rest_body(bits: u32, src: &mut [f32], rounding: Rounding, scales: &mut [f32], codes: &mut [u8])
+}
+
+levels! {
+    /// Over the blocks of `src`, the sum of the square of the largest magnitude times the elements: the error of quantisation is
+    /// in proportion to it.
+    ranges, ranges_at = ranges_body(src: &[f32]) -> f64
+}
+
+levels! {
     /// The values of quantised numbers.
     ///
     /// # Panics
@@ -117,35 +131,77 @@ fn quantise_body<P: Pack>(
     codes: &mut [u8],
 ) {
     check(bits, src.len(), scales.len(), codes.len());
-    let most = ((1 << (bits - 1)) - 1) as f32;
     let blocks = src.chunks(QUANTISED_BLOCK).zip(scales);
     let bytes = quantised_bytes(bits, QUANTISED_BLOCK);
     for (at, ((block, scale), codes)) in blocks.zip(codes.chunks_mut(bytes)).enumerate() {
-        let largest = largest(block);
-        let (unit, inverse) = if largest < LEAST {
-            (0.0, 0.0)
-        } else {
-            (largest / most, most / largest)
-        };
-        *scale = unit;
-        let first = (at * QUANTISED_BLOCK) as u32;
         let mut room = [0; QUANTISED_BLOCK];
-        let numbers = if bits == 8 {
-            &mut *codes
-        } else {
-            &mut room[..block.len()]
-        };
-        match rounding {
-            Rounding::Nearest => round(block, inverse, most, |_| 0.5, numbers),
-            Rounding::Random(noise) => {
-                let offset = |i: usize| noise.at(first.wrapping_add(i as u32));
-                round(block, inverse, most, offset, numbers);
-            }
-        }
-        if bits < 8 {
-            pack::<P>(bits, &room[..block.len()], codes);
+        let first = (at * QUANTISED_BLOCK) as u32;
+        *scale = quantise_block::<P>(bits, block, rounding, first, &mut room, codes);
+    }
+}
+
+#[inline(always)]
+fn quantise_rest_body<P: Pack>(
+    bits: u32,
+    src: &mut [f32],
+    rounding: Rounding,
+    scales: &mut [f32],
+    codes: &mut [u8],
+) {
+    check(bits, src.len(), scales.len(), codes.len());
+    let most = (1 << (bits - 1)) - 1;
+    let blocks = src.chunks_mut(QUANTISED_BLOCK).zip(scales);
+    let bytes = quantised_bytes(bits, QUANTISED_BLOCK);
+    for (at, ((block, scale), codes)) in blocks.zip(codes.chunks_mut(bytes)).enumerate() {
+        let mut room = [0; QUANTISED_BLOCK];
+        let first = (at * QUANTISED_BLOCK) as u32;
+        *scale = quantise_block::<P>(bits, block, rounding, first, &mut room, codes);
+        let numbers = if bits == 8 { codes } else { &room[..] };
+        for (x, &number) in block.iter_mut().zip(numbers) {
+            *x -= (i32::from(number) - most) as f32 * *scale;
         }
     }
+}
+
+/// Quantises a block that begins at place `first`; its scale. With less than 8 bits `room` has the numbers before they are packed.
+#[inline(always)]
+fn quantise_block<P: Pack>(
+    bits: u32,
+    block: &[f32],
+    rounding: Rounding,
+    first: u32,
+    room: &mut [u8; QUANTISED_BLOCK],
+    codes: &mut [u8],
+) -> f32 {
+    let most = ((1 << (bits - 1)) - 1) as f32;
+    let largest = largest(block);
+    let (unit, inverse) = if largest < LEAST {
+        (0.0, 0.0)
+    } else {
+        (largest / most, most / largest)
+    };
+    let numbers = if bits == 8 {
+        &mut *codes
+    } else {
+        &mut room[..block.len()]
+    };
+    match rounding {
+        Rounding::Nearest => round(block, inverse, most, |_| 0.5, numbers),
+        Rounding::Random(noise) => {
+            let offset = |i: usize| noise.at(first.wrapping_add(i as u32));
+            round(block, inverse, most, offset, numbers);
+        }
+    }
+    if bits < 8 {
+        pack::<P>(bits, &room[..block.len()], codes);
+    }
+    unit
+}
+
+#[inline(always)]
+fn ranges_body<P: Pack>(src: &[f32]) -> f64 {
+    let range = |block: &[f32]| f64::from(largest(block)).powi(2) * block.len() as f64;
+    src.chunks(QUANTISED_BLOCK).map(range).sum()
 }
 
 #[inline(always)]
@@ -187,6 +243,9 @@ fn round(
 
 #[inline(always)]
 fn pack<P: Pack>(bits: u32, numbers: &[u8], codes: &mut [u8]) {
+    if bits == 4 {
+        return pack_halves(numbers, codes);
+    }
     let (mask, width) = (low_bits(bits), bits as usize);
     let (groups, rest) = numbers.as_chunks::<8>();
     for (group, codes) in groups.iter().zip(codes.chunks_mut(width)) {
@@ -205,6 +264,9 @@ fn pack<P: Pack>(bits: u32, numbers: &[u8], codes: &mut [u8]) {
 
 #[inline(always)]
 fn unpack<P: Pack>(bits: u32, codes: &[u8], numbers: &mut [u8]) {
+    if bits == 4 {
+        return unpack_halves(codes, numbers);
+    }
     let (mask, width) = (low_bits(bits), bits as usize);
     for (numbers, codes) in numbers.chunks_mut(8).zip(codes.chunks(width)) {
         let mut all = [0; 8];
@@ -212,6 +274,30 @@ fn unpack<P: Pack>(bits: u32, codes: &[u8], numbers: &mut [u8]) {
         let group = P::scatter(u64::from_le_bytes(all), mask).to_le_bytes();
         let len = numbers.len();
         numbers.copy_from_slice(&group[..len]);
+    }
+}
+
+/// [`pack`] for 4 bits: the compiler makes vectors of shifts.
+#[inline(always)]
+fn pack_halves(numbers: &[u8], codes: &mut [u8]) {
+    let (pairs, rest) = numbers.as_chunks::<2>();
+    for (code, &[low, high]) in codes.iter_mut().zip(pairs) {
+        *code = low | high << 4;
+    }
+    if let ([last], Some(code)) = (rest, codes.get_mut(pairs.len())) {
+        *code = *last;
+    }
+}
+
+/// [`unpack`] for 4 bits.
+#[inline(always)]
+fn unpack_halves(codes: &[u8], numbers: &mut [u8]) {
+    let (pairs, rest) = numbers.as_chunks_mut::<2>();
+    for (pair, &code) in pairs.iter_mut().zip(codes) {
+        *pair = [code & 0xf, code >> 4];
+    }
+    if let ([last], Some(code)) = (rest, codes.last()) {
+        *last = code & 0xf;
     }
 }
 

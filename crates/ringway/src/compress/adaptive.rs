@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_codec::{Codec, Controller, Decision, Kind, Measured, Meter, WINDOW};
+use ringway_codec::{
+    CHOICE, Codec, Controller, Decision, Kind, Measured, Meter, StateError, WINDOW,
+};
 use ringway_plan::ReduceOp;
 
 use super::Traffic;
@@ -30,6 +32,25 @@ impl Adaptive {
     /// Somebody waited for a sum of the bucket.
     pub(super) fn waited(&self, time: Duration) {
         lock(&self.meter).waited(time);
+    }
+
+    /// The controller's state.
+    pub(super) fn choice(&self) -> [u8; CHOICE] {
+        lock(&self.state).controller.save()
+    }
+
+    /// Takes up the state of an adaptive bucket: a codec's, and a controller's.
+    pub(super) fn restore(&self, codec: &mut Codec, state: &[u8]) -> Result<(), StateError> {
+        let (of_codec, choice) = state.split_last_chunk().unwrap_or((state, &[0; CHOICE]));
+        let controller = Controller::restored(choice)?;
+        codec.change(controller.kind());
+        codec.restore(of_codec)?;
+        *lock(&self.meter) = Meter::default();
+        *lock(&self.state) = State {
+            controller,
+            ..State::default()
+        };
+        Ok(())
     }
 
     /// The last decision.

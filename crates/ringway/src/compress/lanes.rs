@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_codec::{Codec, Controller, Decision, Options, Tensors};
+use ringway_codec::{Codec, Controller, Decision, Options, StateError, Tensors};
 use ringway_plan::ReduceOp;
 use ringway_sys::Memory;
 
@@ -68,6 +68,16 @@ pub struct Bucket {
     adaptive: Option<Arc<Adaptive>>,
     under_way: Arc<UnderWay>,
     lane: Arc<Lane>,
+}
+
+/// How a compressed sum is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SumOptions {
+    /// How long each of its collectives may take; otherwise the setting `timeout`.
+    pub timeout: Option<Duration>,
+    /// Tensors, by their places in the bucket, that have no gradient on any rank, and zeros in the memory: see
+    /// [`Codec::leave_out`].
+    pub absent: Vec<usize>,
 }
 
 /// How many sums of a bucket have not ended.
@@ -142,6 +152,28 @@ impl Bucket {
         lock(&self.codec)
     }
 
+    /// What later sums depend on, to be saved beside a model; waits as [`Self::codec`] does. Each rank has its own.
+    pub fn state(&self) -> Vec<u8> {
+        let codec = self.codec();
+        let mut state = codec.state();
+        if let Some(adaptive) = &self.adaptive {
+            state.extend_from_slice(&adaptive.choice());
+        }
+        state
+    }
+
+    /// Goes on from a state of a bucket of the same codec and tensors, or of an adaptive one if this is.
+    ///
+    /// # Errors
+    /// It is no such state. Make the bucket anew then: part of the state may have been taken.
+    pub fn restore(&self, state: &[u8]) -> Result<(), StateError> {
+        let mut codec = self.codec();
+        match &self.adaptive {
+            Some(adaptive) => adaptive.restore(&mut codec, state),
+            None => codec.restore(state),
+        }
+    }
+
     /// What an adaptive bucket has decided last; none in its first window.
     pub fn decision(&self) -> Option<Decision> {
         self.adaptive.as_ref()?.decision()
@@ -157,7 +189,7 @@ impl Bucket {
         // A Vec's elements stay where they are when the Vec itself moves into the box.
         let memory = buffer.memory();
         CompressedPending {
-            work: self.send(memory, op, Some(Box::new(buffer))),
+            work: self.send(memory, op, SumOptions::default(), Some(Box::new(buffer))),
             buffer: PhantomData,
         }
     }
@@ -167,19 +199,33 @@ impl Bucket {
     /// # Errors
     /// The memory is no whole number of aligned floats.
     pub fn submit(&self, memory: Memory, op: ReduceOp) -> Result<CompressedWork, Error> {
+        self.submit_with(memory, op, SumOptions::default())
+    }
+
+    /// Like [`Self::submit`], with options.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub fn submit_with(
+        &self,
+        memory: Memory,
+        op: ReduceOp,
+        options: SumOptions,
+    ) -> Result<CompressedWork, Error> {
         let (address, len) = (memory.as_ptr().addr(), memory.len());
         if address % align_of::<f32>() != 0 || len % size_of::<f32>() != 0 {
             return Err(Error::Argument(format!(
                 "{len} bytes at {address:#x}; expected a whole number of 32-bit floats, at a multiple of 4"
             )));
         }
-        Ok(self.send(memory, op, None))
+        Ok(self.send(memory, op, options, None))
     }
 
     fn send(
         &self,
         memory: Memory,
         op: ReduceOp,
+        options: SumOptions,
         buffer: Option<Box<dyn Any + Send>>,
     ) -> CompressedWork {
         let work = CompressedWork {
@@ -194,6 +240,7 @@ impl Bucket {
             adaptive: self.adaptive.clone(),
             memory,
             op,
+            options,
             buffer,
             end: work.end.clone(),
         };
@@ -216,6 +263,7 @@ struct Job {
     adaptive: Option<Arc<Adaptive>>,
     memory: Memory,
     op: ReduceOp,
+    options: SumOptions,
     /// What the memory is of, if the operation owns it.
     buffer: Option<Box<dyn Any + Send>>,
     end: Arc<End>,
@@ -239,7 +287,9 @@ impl Job {
             adaptive.before(communicator, &mut codec)?;
         }
         let gradients = floats(&mut self.memory);
-        let traffic = compressed(communicator, gradients, self.op, 0, &mut codec)?;
+        codec.leave_out(&self.options.absent);
+        let timeout = self.options.timeout;
+        let traffic = compressed(communicator, gradients, self.op, timeout, &mut codec)?;
         if let Some(adaptive) = &self.adaptive {
             adaptive.after(&traffic);
         }
@@ -254,7 +304,11 @@ impl Job {
         }
         let callback = ended.callback.take();
         ended.result = Some(result.clone());
-        ended.at = Some(Instant::now());
+        let now = Instant::now();
+        ended.at = Some(now);
+        if let (Some(adaptive), Some(since)) = (&self.adaptive, ended.waits_since) {
+            adaptive.waited(now - since);
+        }
         ended.buffer = self.buffer.take();
         self.end.set.notify_all();
         drop(ended);
@@ -300,6 +354,8 @@ struct End {
 struct Ended {
     result: Option<Result<Traffic, Error>>,
     at: Option<Instant>,
+    /// Since when the program waits, where it does so without [`CompressedWork::wait`].
+    waits_since: Option<Instant>,
     callback: Option<Callback>,
     /// Until it is taken.
     buffer: Option<Box<dyn Any + Send>>,
@@ -348,6 +404,23 @@ impl CompressedWork {
             let woken = self.end.set.wait_timeout(ended, ASKED_EVERY);
             ended = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Says that the program waits for it from now on, in a way that does not come by here. An adaptive bucket goes by it.
+    pub fn waits_from_now(&self) {
+        lock(&self.end.ended)
+            .waits_since
+            .get_or_insert_with(Instant::now);
+    }
+
+    /// What it has taken; `None` while it is in flight, and if it failed.
+    pub fn traffic(&self) -> Option<Traffic> {
+        lock(&self.end.ended)
+            .result
+            .as_ref()?
+            .as_ref()
+            .ok()
+            .copied()
     }
 
     /// When it was started and when it ended; `None` while it is in flight.

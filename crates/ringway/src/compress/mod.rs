@@ -6,8 +6,8 @@ mod wire;
 
 use std::time::{Duration, Instant};
 
-pub use lanes::{Bucket, CompressedPending, CompressedWork, Lanes};
-use ringway_codec::Codec;
+pub use lanes::{Bucket, CompressedPending, CompressedWork, Lanes, SumOptions};
+use ringway_codec::{Codec, Error as CodecError};
 use ringway_plan::ReduceOp;
 use wire::CommunicatorWire;
 
@@ -36,7 +36,7 @@ impl Communicator {
         op: ReduceOp,
         codec: &mut Codec,
     ) -> Result<Traffic, Error> {
-        compressed(self, gradients, op, 0, codec)
+        compressed(self, gradients, op, None, codec)
     }
 }
 
@@ -44,20 +44,25 @@ fn compressed(
     communicator: &Communicator,
     gradients: &mut [f32],
     op: ReduceOp,
-    priority: u8,
+    timeout: Option<Duration>,
     codec: &mut Codec,
 ) -> Result<Traffic, Error> {
     let began = Instant::now();
-    let mut wire = CommunicatorWire::new(communicator, priority);
-    match op {
-        ReduceOp::Sum => codec.sum(gradients, &mut wire)?,
-        ReduceOp::Average => codec.average(gradients, &mut wire)?,
+    let mut wire = CommunicatorWire::new(communicator, 0, timeout);
+    let ended = match op {
+        ReduceOp::Sum => codec.sum(gradients, &mut wire),
+        ReduceOp::Average => codec.average(gradients, &mut wire),
         op => {
             return Err(Error::Argument(format!(
                 "a compressed all_reduce by {op}; expected sum or avg, which codecs have"
             )));
         }
+    };
+    if let Err(error @ CodecError::Announced { .. }) = &ended {
+        // This rank takes no part in what the others begin now.
+        communicator.abort(&error.to_string());
     }
+    ended?;
     Ok(Traffic {
         sent: wire.sent,
         wire: wire.time,

@@ -17,6 +17,7 @@ use crate::{
 pub(super) struct CommunicatorWire<'a> {
     communicator: &'a Communicator,
     priority: u8,
+    timeout: Option<Duration>,
     /// In collectives.
     pub(super) time: Duration,
     /// By this rank.
@@ -24,10 +25,15 @@ pub(super) struct CommunicatorWire<'a> {
 }
 
 impl<'a> CommunicatorWire<'a> {
-    pub(super) const fn new(communicator: &'a Communicator, priority: u8) -> Self {
+    pub(super) const fn new(
+        communicator: &'a Communicator,
+        priority: u8,
+        timeout: Option<Duration>,
+    ) -> Self {
         Self {
             communicator,
             priority,
+            timeout,
             time: Duration::ZERO,
             sent: 0,
         }
@@ -35,7 +41,11 @@ impl<'a> CommunicatorWire<'a> {
 
     fn run(&mut self, request: Request, sent: usize) -> Result<(), WireError> {
         let began = Instant::now();
-        let ended: Result<(), Error> = self.communicator.run(request.priority(self.priority));
+        let mut request = request.priority(self.priority);
+        if let Some(timeout) = self.timeout {
+            request = request.timeout(timeout);
+        }
+        let ended: Result<(), Error> = self.communicator.run(request);
         self.time += began.elapsed();
         self.sent += sent as u64;
         ended.map_err(Into::into)

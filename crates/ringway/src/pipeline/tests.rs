@@ -138,3 +138,25 @@ fn a_rank_that_goes_away_is_named_in_the_middle() {
         }
     }
 }
+
+/// One rank leaves a parameter out: it learns which, and the others who it was.
+#[test]
+fn a_parameter_that_one_rank_leaves_out_is_an_error_on_all() {
+    let errors = world_over(Over::Messages, 2, &[("timeout", "20s")], |comm| {
+        let mut pipeline = pipeline(&comm);
+        if comm.rank() == 0 {
+            backward(&mut pipeline, 0, 0).unwrap();
+        } else {
+            for parameter in [5, 4, 2, 1, 0] {
+                pipeline.ready(parameter).unwrap();
+            }
+        }
+        pipeline.wait(0).unwrap_err().to_string()
+    });
+    assert!(errors[0].contains("rank 1 "), "{}", errors[0]);
+    assert!(
+        errors[1].contains("has not called `ready` for 3"),
+        "{}",
+        errors[1]
+    );
+}

@@ -1,9 +1,11 @@
 //! Compressed sums over real collectives.
 
+use std::time::{Duration, Instant};
+
 use ringway_codec::{Codec, Feedback, Kind, Options, Tensors};
 
 use super::{Over, world_over};
-use crate::{Error, ReduceOp, buffer::exclusive};
+use crate::{Bucket, Error, ReduceOp, SumOptions, buffer::exclusive};
 
 const KINDS: [Kind; 8] = [
     Kind::None,
@@ -209,8 +211,55 @@ fn what_codecs_do_not_have_is_refused(over: Over) {
     });
 }
 
+fn a_sum_has_the_time_limit_of_its_call(over: Over) {
+    world_over(over, 2, &[("timeout", "60s")], |comm| {
+        let lanes = comm.lanes(1).unwrap();
+        let bucket = lanes.bucket(codec(Kind::Int(8), 100));
+        if comm.rank() == 0 {
+            let options = SumOptions {
+                timeout: Some(Duration::from_millis(300)),
+                ..SumOptions::default()
+            };
+            let (began, mut x) = (Instant::now(), vec![1.0; 100]);
+            let work = bucket.submit_with(exclusive(&mut x), ReduceOp::Sum, options);
+            work.unwrap().wait().unwrap_err();
+            assert!(began.elapsed() < Duration::from_secs(10));
+        } else {
+            // Takes no part in it.
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+}
+
+/// What it has not sent, and which codec it has chosen, a bucket takes along.
+fn adaptive_buckets_are_resumed(over: Over) {
+    world_over(over, 2, &[], |comm| {
+        let lanes = comm.lanes(1).unwrap();
+        let bucket = || lanes.adaptive_bucket(Options::default(), Tensors::vector("bucket", 500));
+        let sum = |bucket: &Bucket, step| {
+            let (x, ended) = bucket
+                .start(gradients(comm.rank(), step, 500), ReduceOp::Sum)
+                .wait();
+            ended.unwrap();
+            bits(&x)
+        };
+        let straight = bucket();
+        for step in 0..3 {
+            sum(&straight, step);
+        }
+        let resumed = bucket();
+        resumed.restore(&straight.state()).unwrap();
+        assert!(resumed.codec().residual().iter().any(|x| *x != 0.0));
+        assert_eq!(sum(&resumed, 3), sum(&straight, 3));
+        let plain = lanes.bucket(codec(Kind::Bf16, 500));
+        resumed.restore(&plain.state()).unwrap_err();
+    });
+}
+
 over_both!(
     a_nan_is_named_and_all_go_on,
+    a_sum_has_the_time_limit_of_its_call,
+    adaptive_buckets_are_resumed,
     all_ranks_change_codecs_at_the_same_step,
     all_ranks_get_the_same_bits_and_about_the_sum,
     lanes_overlap_and_give_what_blocking_calls_give,

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -51,9 +52,10 @@ class Profiler:
         self._reducer_waits = isinstance(model, nn.parallel.DistributedDataParallel)
         self._begin = time.perf_counter()
         self._number = 0
-        self._forward_began = self._forward_ended = self._last_gradient = self._update_began = 0.0
+        self._forward_began = self._forward_ended = self._last_gradient = self._update_began = self._encode = 0.0
         self._events: list[Event] = []
-        self._under_way: list[tuple[str, int, Work]] = []
+        self._under_way: list[tuple[str, int, float, Work]] = []
+        """Calls that have not ended, and when they began."""
         self._calls: dict[tuple[str, int], deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=_KEPT_CALLS))
         self._counts: dict[tuple[str, int], int] = defaultdict(int)
         self._steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
@@ -61,6 +63,7 @@ class Profiler:
         self._stats = Stats(self._rank, 0)
         self._recent: deque[list[Event]] = deque(maxlen=trace_steps)
         self._waits: list[float] = []
+        self._slowest_steps: list[int] = []
         self._slowest: int | None = None
         self._hooks = [
             model.register_forward_pre_hook(Hook(self._before_forward), prepend=True),
@@ -92,7 +95,6 @@ class Profiler:
         self._recent.append(self._events)
         self._events = []
         self._begin, self._number = now, self._number + 1
-        self._forward_ended = self._last_gradient = 0.0
         if self._log_every and self._number % self._log_every == 0:
             self._compare_ranks()
             stats = self.get_stats()
@@ -118,7 +120,9 @@ class Profiler:
                 other=sum(each.other for each in of) / count,
                 exposed_share=exposed / step if step > 0 else 0.0,
                 collectives=self._collectives(),
+                encode=sum(each.encode for each in of) / count,
                 waits=self._waits,
+                slowest_steps=self._slowest_steps,
                 slowest_rank=self._slowest,
             )
         return self._stats
@@ -145,13 +149,15 @@ class Profiler:
         self._events.append(Event("wait", what, began, ended))
 
     def started(self, collective: str, size: int, work: Work) -> None:
-        self._under_way.append((collective, size, work))
+        self._under_way.append((collective, size, time.perf_counter(), work))
 
     def called(self, collective: str, size: int, began: float, ended: float) -> None:
         self._events.append(Event("wait", collective, began, ended))
         self._ended(collective, size, began, ended)
 
     def _before_forward(self, _: int) -> None:
+        # With gradient accumulation a step has several passes.
+        self._end_backward()
         self._forward_began = time.perf_counter()
 
     def _after_forward(self, _: int) -> None:
@@ -173,13 +179,14 @@ class Profiler:
     def _collect_calls(self) -> None:
         """Calls that have ended meanwhile. Those that have not are seen in a later step."""
         left = []
-        for collective, size, work in self._under_way:
+        for collective, size, began, work in self._under_way:
             ages = work._ages()
             if ages is None:
-                left.append((collective, size, work))
+                left.append((collective, size, began, work))
             else:
                 now = time.perf_counter()
                 self._ended(collective, size, now - ages[0], now - ages[1])
+                self._encode += work._coding() or 0.0
         self._under_way = left
 
     def _ended(self, collective: str, size: int, began: float, ended: float) -> None:
@@ -188,12 +195,19 @@ class Profiler:
         self._calls[key].append((size, ended - began))
         self._counts[key] += 1
 
-    def _step(self, end: float) -> Step:
+    def _end_backward(self) -> None:
         if self._last_gradient > self._forward_ended > 0.0:
             self._events.append(Event("backward", "backward", self._forward_ended, self._last_gradient))
+        self._forward_ended = self._last_gradient = 0.0
+
+    def _step(self, end: float) -> Step:
+        self._end_backward()
         of: dict[str, list[Interval]] = defaultdict(list)
         for event in self._events:
             of[event.kind].append((event.begin, event.end))
+        # What goes on into the next step is counted in both, in each what is in it.
+        of["communication"].extend((began, end) for _, _, began, _ in self._under_way)
+        encode, self._encode = self._encode, 0.0
         here = {kind: within(intervals, self._begin, end) for kind, intervals in of.items()}
         waits, updates = here.get("wait", []), here.get("update", [])
         away = [*waits, *updates]
@@ -208,6 +222,7 @@ class Profiler:
             update=length(updates) - common(updates, waits),
             exposed=length(waits),
             hidden=length(communication) - common(communication, waits),
+            encode=encode,
         )
 
     def _collectives(self) -> list[CollectiveStats]:
@@ -226,16 +241,23 @@ class Profiler:
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return
         count = len(self._since_log)
-        mine = torch.tensor([sum(step.exposed for step in self._since_log) / count], dtype=torch.float64)
-        everyone = torch.empty(dist.get_world_size(), dtype=torch.float64)
+        mine = torch.tensor([step.exposed for step in self._since_log], dtype=torch.float64)
+        everyone = torch.empty((dist.get_world_size(), count), dtype=torch.float64)
         recorder, _record.recorder = _record.recorder, None
         try:
             dist.all_gather_into_tensor(everyone, mine)
         finally:
             _record.recorder = recorder
-        self._waits = everyone.tolist()
+        self._waits = everyone.mean(1).tolist()
         step = sum(step.seconds for step in self._since_log) / count
-        difference = max(self._waits) - min(self._waits)
-        self._slowest = self._waits.index(min(self._waits)) if difference > _NOTICEABLE * step else None
+        slowest = [_slowest(waits, step) for waits in everyone.T.tolist()]
+        self._slowest_steps = [slowest.count(rank) for rank in range(len(self._waits))]
+        self._slowest = _slowest(self._waits, step)
         # The comparison is not part of a step.
         self._begin = time.perf_counter()
+
+
+def _slowest(waits: Sequence[float], step: float) -> int | None:
+    """The rank that waits least, if others wait noticeably longer."""
+    least = min(waits)
+    return waits.index(least) if max(waits) - least > _NOTICEABLE * step else None

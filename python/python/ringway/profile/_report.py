@@ -123,10 +123,14 @@ def html(stats: Stats, steps: Sequence[Step], events: Sequence[Event]) -> str:
     """A page that needs nothing from elsewhere."""
     shares = "".join(
         f"<tr><td>{name}</td><td>{getattr(stats, name) * 1e3:.2f}</td></tr>"
-        for name in ("step", "forward", "backward", "update", "exposed", "hidden", "other")
+        for name in ("step", "forward", "backward", "update", "exposed", "hidden", "encode", "other")
     )
-    waits = "".join(f"<tr><td>{rank}</td><td>{wait * 1e3:.2f}</td></tr>" for rank, wait in enumerate(stats.waits))
-    ranks = f"<h2>Who waits</h2><table><tr><th>rank<th>ms a step</tr>{waits}</table>" if waits else ""
+    waits = "".join(
+        f"<tr><td>{rank}</td><td>{wait * 1e3:.2f}</td><td>{often}</td></tr>"
+        for rank, (wait, often) in enumerate(zip(stats.waits, stats.slowest_steps, strict=True))
+    )
+    head = "<tr><th>rank<th>waits, ms a step<th>steps in which others wait for it</tr>"
+    ranks = f"<h2>Who waits for whom</h2><table>{head}{waits}</table>" if waits else ""
     heads = ["collective", "bytes from", "calls", "P50 &micro;s", "P90", "P99", "P50 GB/s", "P90", "P99"]
     table = "".join(f"<th>{head}" for head in heads)
     style = "body{font:15px sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right}svg{max-width:100%}"

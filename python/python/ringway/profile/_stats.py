@@ -22,6 +22,8 @@ class Step:
     """Waiting for communication."""
     hidden: float
     """Communication under way while the program did something else."""
+    encode: float = 0.0
+    """Encoding, decoding and adding up by codecs, on threads beside the program's: of sums that ended in this step."""
 
     @property
     def seconds(self) -> float:
@@ -80,10 +82,14 @@ class Stats:
     other: float = 0.0
     exposed_share: float = 0.0
     """Of the step, 0 to 1."""
+    encode: float = 0.0
+    """By codecs, within the communication."""
     collectives: list[CollectiveStats] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     """Of each rank, the mean exposed communication of a step at the last log line. Whoever waits least is waited "
     "for."""
+    slowest_steps: list[int] = field(default_factory=list)
+    """Of each rank, in how many of the steps before the last log line the others waited noticeably for it."""
     slowest_rank: int | None = None
     """The rank that the others waited for, if there was a log line and one of them waited noticeably longer."""
 
@@ -94,9 +100,12 @@ class Stats:
             f"update {_ms(self.update)}, other {_ms(self.other)}), communication exposed {_ms(self.exposed)} "
             f"({self.exposed_share:.1%}) and hidden {_ms(self.hidden)}"
         )
+        if self.encode > 0.0:
+            text += f", of that codecs {_ms(self.encode)}"
         if self.slowest_rank is not None:
             waits = f"others wait {_ms(max(self.waits))}, it {_ms(min(self.waits))}"
-            text += f"; rank {self.slowest_rank} is waited for: {waits}"
+            often = f"slowest in {self.slowest_steps[self.slowest_rank]} steps"
+            text += f"; rank {self.slowest_rank} is waited for: {waits}, {often}"
         return text
 
 

@@ -10,6 +10,8 @@ from ringway import ArgumentError, Error
 from ringway._ringway import Work
 from ringway.torch._engine import SUM, Engine, dense_stride
 
+_LONGEST = 1 << 28
+"""Bytes of a model's description: memory is taken for what other ranks announce."""
 _SHOWN = 5
 """Parameters that an error names."""
 
@@ -26,6 +28,8 @@ def check_models(engine: Engine, names: Sequence[str], parameters: Sequence[nn.P
     if bool((digests == digests[0]).all()):
         return
     lengths = engine.all_gather(torch.tensor([len(text)]))
+    if int(lengths.max()) > _LONGEST:
+        raise ArgumentError(f"a rank describes its model in {int(lengths.max())} bytes; expected at most {_LONGEST}")
     padded = bytearray(text.ljust(int(lengths.max())))
     texts = engine.all_gather(torch.frombuffer(padded, dtype=torch.uint8))
     of_ranks = [bytes(row.tolist()).decode().rstrip().split("\n") for row in texts]

@@ -19,6 +19,7 @@ class Codecs:
     """One kind of codec; each bucket has its own, with what it has not sent yet."""
 
     def __init__(self, engine: Engine, name: str, feedback: bool, seed: int) -> None:
+        self._engine = engine
         self._lanes = Lanes(engine.communicator, name, feedback, seed)
         self._name = name
         self._buckets: dict[int, tuple[list[tuple[str, list[int]]], Bucket]] = {}
@@ -34,11 +35,17 @@ class Codecs:
                 bucket.restore(self._loaded.pop(index))
             self._buckets[index] = list(tensors), bucket
 
-    def start_average(self, index: int, memory: Tensor) -> Work:
-        """Starts averaging a bucket, in place."""
-        work = self._buckets[index][1].submit(place(memory), memory)
+    def start_average(self, index: int, memory: Tensor, absent: Sequence[int] = ()) -> Work:
+        """Starts averaging a bucket, in place. Tensors `absent`, by their places in it, have no gradient anywhere."""
+        timeout = self._engine.timeout()
+        work = self._buckets[index][1].submit(place(memory), list(absent), timeout, memory)
         _record.started_compressed(self._name, memory.nbytes, work)
         return work
+
+    def decisions(self) -> dict[int, str]:
+        """What adaptive buckets have decided last, and why."""
+        decisions = {index: bucket.decision() for index, (_, bucket) in self._buckets.items()}
+        return {index: decision for index, decision in decisions.items() if decision is not None}
 
     def state(self) -> dict[str, object]:
         """What the codecs have not sent yet, as tensors of bytes by bucket."""

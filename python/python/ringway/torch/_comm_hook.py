@@ -2,9 +2,10 @@
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.futures import Future
 
+from ringway._ringway import Work
 from ringway.torch._backend import _backend_of
 from ringway.torch._codec import PLAIN, Codecs
 from ringway.torch._engine import AVERAGE, Engine
@@ -16,23 +17,41 @@ class CommHook:
 
     def __init__(self, engine: Engine, codecs: Codecs | None) -> None:
         self._engine, self._codecs = engine, codecs
+        self._under_way: list[Work] = []
+        """What this backward pass has started."""
+        self._names: dict[int, str] = {}
         self._is_settled = False
         """Whether DistributedDataParallel has made its buckets anew, as it does after the first step."""
         # DistributedDataParallel asks for a function's names.
         self.__name__ = self.__qualname__ = "ringway.torch.comm_hook"
 
-    def __call__(self, state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+    def __call__(self, state: nn.Module | None, bucket: dist.GradBucket) -> Future[Tensor]:
         gradients, index = bucket.buffer(), bucket.index()
         codecs = self._codecs if self._is_settled and gradients.dtype == torch.float32 else None
         if codecs is None:
             # DistributedDataParallel begins with the last layers.
             work = self._engine.start_all_reduce(gradients, AVERAGE, min(index + 1, 255))
         else:
-            shapes = [list(parameter.shape) for parameter in bucket.parameters()]
-            codecs.prepare(index, [(f"bucket {index}, parameter {at}", shape) for at, shape in enumerate(shapes)])
+            if state is not None and not self._names:
+                self._names = {id(parameter): name for name, parameter in state.named_parameters()}
+            tensors = [
+                (self._names.get(id(parameter), f"bucket {index}, parameter {at}"), list(parameter.shape))
+                for at, parameter in enumerate(bucket.parameters())
+            ]
+            codecs.prepare(index, tensors)
             work = codecs.start_average(index, gradients)
+        self._under_way.append(work)
+        if bucket.is_last():
+            # DistributedDataParallel has nothing left to compute, and waits in C++.
+            for each in self._under_way:
+                each._waits_from_now()
+            self._under_way = []
         self._is_settled = self._is_settled or bucket.is_last()
         return RingwayWork([work], [gradients]).get_future().then(_first)
+
+    def decisions(self) -> dict[int, str]:
+        """Of ``adaptive``: what each bucket has decided last, and the numbers that it went by."""
+        return {} if self._codecs is None else self._codecs.decisions()
 
     def state_dict(self) -> dict[str, object]:
         """What the codecs have kept; empty without."""
@@ -47,13 +66,14 @@ class CommHook:
 def comm_hook(
     wire: str = PLAIN, *, feedback: bool = True, seed: int = 0, group: dist.ProcessGroup | None = None
 ) -> CommHook:
-    """A hook that averages DistributedDataParallel's gradients over Ringway, for ``model.register_comm_hook(None,
-    hook)``.
+    """A hook that averages DistributedDataParallel's gradients over Ringway, for
+    ``model.register_comm_hook(model, hook)``: errors then have the names of ``model``'s parameters. None will do.
 
     ``wire`` is what 32-bit gradients are between ranks: ``"plain"`` as they are, or the name of a codec: fp16, bf16,
-    int8, int4, int:BITS, dynamic:ERROR, topk:SHARE, threshold:MAGNITUDE, powersgd:RANK. With ``feedback`` what was not
-    sent is added to the next gradient; without, numbers are rounded at random, by ``seed``. The first step is plain:
-    after it DistributedDataParallel makes its buckets anew.
+    int8, int4, int:BITS, dynamic:ERROR, topk:SHARE, threshold:MAGNITUDE, powersgd:RANK. With ``"adaptive"`` each bucket
+    chooses one after each 100 steps, by what it does to them, or none where steps do not wait. With ``feedback`` what
+    was not sent is added to the next gradient; without, numbers are rounded at random, by ``seed``. The first step is
+    plain: after it DistributedDataParallel makes its buckets anew.
 
     A gradient that is not finite, or that the codec cannot hold, is an error on all ranks that names it.
 

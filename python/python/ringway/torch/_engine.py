@@ -28,10 +28,14 @@ class Engine:
         """Zeros in memory that ranks of one host reach without a copy."""
         return _memory.allocate(self.communicator, torch.Size((count,)), dtype)
 
+    def timeout(self) -> float:
+        """Seconds that an operation may take: the process group's."""
+        return self._backend._timeout
+
     def start_all_reduce(self, memory: Tensor, op: int, priority: int) -> Work:
         """Starts an all-reduce in place of a tensor whose elements lie one after the other, in whatever order."""
         operation, where = (_ALL_REDUCE, 0, KINDS[memory.dtype], op), place(memory)
-        limit = self._backend._timeout
+        limit = self.timeout()
         work = _ringway.submit(self.communicator, operation, (where, where), None, limit, memory, priority)
         _record.started(operation, memory.nbytes, work)
         return work
@@ -41,14 +45,14 @@ class Engine:
         gathered = torch.empty((self.size, *mine.shape), dtype=mine.dtype)
         operation = (_ALL_GATHER, 0, KINDS[mine.dtype], None)
         memory = (place(mine), place(gathered))
-        _ringway.run(self.communicator, operation, memory, None, self._backend._timeout, (mine, gathered))
+        _ringway.run(self.communicator, operation, memory, None, self.timeout(), (mine, gathered))
         return gathered
 
     def broadcast(self, memory: Tensor) -> None:
         """Rank 0's values for everyone, in place of a tensor whose elements lie one after the other."""
         operation, where = (_BROADCAST, 0, kind_of(memory), None), place(memory)
         source = where if self.rank == 0 else EMPTY
-        _ringway.run(self.communicator, operation, (source, where), None, self._backend._timeout, memory)
+        _ringway.run(self.communicator, operation, (source, where), None, self.timeout(), memory)
 
 
 def dense_stride(tensor: Tensor) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,6 +150,10 @@ class Pipeline:
             self._average()
         return time.perf_counter() - began
 
+    def decisions(self) -> dict[int, str]:
+        """With ``wire="adaptive"``: what each bucket has decided last, and the numbers that it went by."""
+        return {} if self._codecs is None else self._codecs.decisions()
+
     def state_dict(self) -> dict[str, Any]:
         """The order in which gradients are reduced, and what codecs have not sent yet, which is each rank's own. A run
         that is resumed with it makes the same calls, and so gets the same bits."""
@@ -288,7 +292,8 @@ class Pipeline:
         memory = unit.memory()
         if self._codecs is None or self._came is not None or memory.dtype != torch.float32:
             return self._engine.start_all_reduce(memory, AVERAGE, unit.priority)
-        return self._codecs.start_average(self._units.index(unit), memory)
+        absent = [place for place, index in enumerate(unit.parameters) if index in unit.absent]
+        return self._codecs.start_average(self._units.index(unit), memory, absent)
 
     def _average(self) -> None:
         """Waits until all gradients are averages."""
@@ -304,12 +309,12 @@ class Pipeline:
         began = time.perf_counter()
         try:
             self._flags.check()
+            for unit in arriving:
+                assert unit.work is not None
+                unit.work.wait()
         except Error:
             self._give_up()
             raise
-        for unit in arriving:
-            assert unit.work is not None
-            unit.work.wait()
         _record.waited("gradients", began)
         parameters: list[Tensor] = []
         for unit in arriving:
@@ -322,10 +327,12 @@ class Pipeline:
         return parameters
 
     def _give_up(self) -> None:
-        """Drops the gradients of a step that ranks do not agree on. No rank has updated anything."""
+        """Drops the gradients of a step that ranks do not agree on, or that a codec refuses, on all ranks alike."""
         for unit in (*self._in_flight, *self._updates):
             if unit.work is not None:
-                unit.work.wait()
+                # It is not needed any more; what was wrong first is raised.
+                with suppress(Error):
+                    unit.work.wait()
             unit.clear()
         self._in_flight, self._updates, self._waiting = {}, {}, {}
 
