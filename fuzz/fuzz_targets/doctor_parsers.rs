@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use ringway_doctor::host::parse::{
-    Acs, CpuSet, Gid, PciExpress, Qos, Topology, Version, capabilities, drops_roce, environment,
-    interrupts, locked_memory, mlxconfig, pause, serial_number, statistics,
+    Acs, CpuSet, Gid, PciExpress, Qos, Topology, Version, capabilities, drops_roce, environment, field,
+    interrupts, locked_memory, mlxconfig, pause, routes, serial_number, statistics,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -35,5 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
         pause(text);
         statistics(text);
         drops_roce(text);
+        assert!(field(text, "Model").is_none_or(|value| text.contains(value)));
+        assert!(routes(text).len() <= text.lines().count());
     });
 });

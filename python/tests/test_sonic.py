@@ -217,7 +217,7 @@ def printed(intent: str, where: Path) -> dict[str, Any]:
     newest = max(ringway, key=lambda it: it.stat().st_mtime)
     path = where / "intent.yaml"
     path.write_text(intent)
-    command = [newest, "fabric", "config", path, "--for", "sonic"]
+    command: list[str | Path] = [newest, "fabric", "config", path, "--for", "sonic"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     config: dict[str, Any] = json.loads(done.stdout)

@@ -123,3 +123,53 @@ fn manifests_ask_for_what_rdma_needs() {
         "{text}"
     );
 }
+
+#[test]
+fn files_that_are_no_configuration_are_told_by_what_they_are() {
+    let directory = directory("broken");
+    let wide: Vec<u8> = "\u{feff}name: RW\n"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let good = fs::read_to_string(example()).unwrap();
+    let deep = "[".repeat(1 << 16);
+    let cases: [(&str, &[u8], &str); 7] = [
+        ("wide.yaml", &wide, "iconv -f UTF-16 -t UTF-8"),
+        ("binary.yaml", &[0x80, 0, 1, 0xfe], "is no text in UTF-8"),
+        ("empty.yaml", b"\n", "it is empty"),
+        ("large.yaml", &[b'a'; (1 << 20) + 1], "of at most 1048576"),
+        ("deep.yaml", deep.as_bytes(), "deep.yaml"),
+        (
+            "twice.yaml",
+            b"name: A\nname: B\n",
+            "duplicate mapping key: name",
+        ),
+        ("none.yaml", b"hosts: []\n", "unknown field `hosts`"),
+    ];
+    for (name, bytes, words) in cases {
+        let path = directory.join(name);
+        fs::write(&path, bytes).unwrap();
+        let output = fabric(&["config", path.to_str().unwrap(), "--for", "eos"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{name}: {said}"
+        );
+        assert!(
+            !said.contains("Options") && !said.contains("Budget"),
+            "{said}"
+        );
+        let lint = fabric(&["lint", path.to_str().unwrap()]);
+        assert_eq!(lint.status.code(), Some(3), "{name}: {lint:?}");
+    }
+    // Windows' ways of writing text are well.
+    for (name, text) in [
+        ("mark.yaml", format!("\u{feff}{good}")),
+        ("lines.yaml", good.replace('\n', "\r\n")),
+    ] {
+        let path = directory.join(name);
+        fs::write(&path, text).unwrap();
+        printed(&["config", path.to_str().unwrap(), "--for", "nxos"]);
+    }
+    fs::remove_dir_all(&directory).unwrap();
+}

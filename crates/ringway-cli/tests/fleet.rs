@@ -2,6 +2,8 @@
 //! `ringway doctor --fleet` over hosts that are network namespaces on a bridge, each with something wrong. Needs root, `ip` and
 //! `tc` (iproute2); without, the tests say so and pass.
 
+mod scratch;
+
 use std::{
     io::Read as _,
     process::{Child, Command, Output, Stdio},
@@ -370,4 +372,130 @@ fn ranks_of_one_host_are_one_row() {
         String::from_utf8_lossy(&alone.stderr).contains("start it on all of them"),
         "{alone:?}"
     );
+}
+
+/// Four hosts at two leaves, which two spines join.
+const TWO_SPINES: &str = "
+fabric: leaf-spine
+hosts:
+  - {name: host, count: 4}
+switches:
+  - {name: leaf, count: 2, tier: leaf}
+  - {name: spine, count: 2, tier: spine}
+links:
+  - {from: host, to: leaf, join: {blocks: 2}, rate: 80Mbit/s, latency: 1us}
+  - {from: leaf, to: spine, join: full, rate: 80Mbit/s, latency: 1us}
+";
+
+/// What rank 0 says in that network, by RDMA in software, too; none, with the reason printed, where the machine cannot.
+fn in_a_lab(name: &str, by_addresses_only: bool) -> Option<Value> {
+    if let Err(reason) = ringway_lab::can_make_namespaces() {
+        println!("skipped: {reason}");
+        return None;
+    }
+    let file = scratch::File::new(name);
+    std::fs::write(file.path(), TWO_SPINES).unwrap();
+    let name = format!("test-{}-{name}", std::process::id());
+    let ringway = |arguments: &[&str]| Command::new(RINGWAY).args(arguments).output().unwrap();
+    let up = ringway(&["lab", "up", file.path(), "--name", &name]);
+    assert!(up.status.success(), "{up:?}");
+    if by_addresses_only {
+        for leaf in ["leaf0", "leaf1"] {
+            let write = "echo 0 > /proc/sys/net/ipv4/fib_multipath_hash_policy";
+            let done = ringway(&[
+                "lab", "exec", "--name", &name, leaf, "--", "sh", "-c", write,
+            ]);
+            assert!(done.status.success(), "{done:?}");
+        }
+    }
+    let rank = |rank: usize| {
+        let variables = format!(
+            "RINGWAY_RANK={rank} RINGWAY_WORLD_SIZE=4 RINGWAY_MASTER=host0:29478 RINGWAY_CONNECT_TIMEOUT=40s"
+        );
+        let mut command = Command::new(RINGWAY);
+        command.args([
+            "lab",
+            "exec",
+            "--name",
+            &name,
+            &format!("host{rank}"),
+            "--",
+            "env",
+        ]);
+        command
+            .args(variables.split(' '))
+            .args([RINGWAY, "doctor", "--fleet", "--json", "--rdma", "software"]);
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let (json, _) = result((0..4).map(rank).collect());
+    assert!(ringway(&["lab", "down", "--name", &name]).status.success());
+    Some(json)
+}
+
+#[test]
+fn equal_ways_are_seen_and_rdma_is_measured() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(json) = in_a_lab("spines", false) else {
+        return;
+    };
+    let pairs = json["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 6);
+    for pair in pairs {
+        let path = &pair["paths"][0];
+        let routers = |hop: usize| -> std::collections::BTreeSet<&str> {
+            let flows = path["flows"].as_array().unwrap().iter();
+            flows
+                .filter_map(|flow| flow["hops"][hop].as_str())
+                .collect()
+        };
+        let (a, b) = (pair["a"].as_u64().unwrap(), pair["b"].as_u64().unwrap());
+        // Of 16 source ports all take one of two ways once in 32,768 times.
+        let expected = if a / 2 == b / 2 { [1, 0, 0] } else { [1, 2, 1] };
+        assert_eq!([0, 1, 2].map(|hop| routers(hop).len()), expected, "{path}");
+        let rdma = &path["rdma"];
+        for figure in ["there", "back"] {
+            // 80 Mbit/s are 10 MB/s.
+            let rate = rdma[figure].as_f64().unwrap();
+            assert!((1e5..12e6).contains(&rate), "{figure}: {rdma}");
+        }
+        assert!(rdma["latency"].as_f64().unwrap() > 1e-6, "{rdma}");
+    }
+    assert_eq!(found(&json, "fleet.spread"), [""; 0]);
+    assert!(
+        json["report"]["unjudged"].as_array().unwrap().is_empty(),
+        "{}",
+        json["report"]
+    );
+}
+
+#[test]
+fn switches_that_hash_addresses_only_are_found() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(json) = in_a_lab("lumped", true) else {
+        return;
+    };
+    let pairs = json["pairs"].as_array().unwrap();
+    let far = pairs
+        .iter()
+        .filter(|it| it["a"].as_u64().unwrap() / 2 != it["b"].as_u64().unwrap() / 2);
+    let spines: std::collections::BTreeSet<&str> = far
+        .flat_map(|pair| pair["paths"][0]["flows"].as_array().unwrap())
+        .filter_map(|flow| flow["hops"][1].as_str())
+        .collect();
+    let lumped = found(&json, "fleet.spread");
+    // Four pairs of addresses may all have the same hash: once in eight times.
+    match spines.len() {
+        2 => assert!(
+            !lumped.is_empty()
+                && lumped
+                    .iter()
+                    .all(|it| it.contains("whatever the source port")),
+            "{lumped:?}: {json}"
+        ),
+        _ => assert_eq!(lumped, [""; 0]),
+    }
 }

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use ringway_doctor::{
     Finding, Report, Severity,
     fleet::{
-        Fleet, Flow, Host, Look, Missing, Pair, Path, Port, Rate, Way, Work, common, differences,
-        judge,
+        Burner, Fleet, Flow, Host, Look, Missing, Pair, Path, Port, Rate, Rdma, Strain, Way, Work,
+        common, differences, judge,
     },
     host::Item,
 };
@@ -35,6 +35,29 @@ fn steady(best: f64) -> Rate {
     }
 }
 
+/// Of a host that has little else to do.
+fn idle() -> Strain {
+    Strain {
+        waited: Some(0.01),
+        pressure: Some(0.02),
+        ..Strain::default()
+    }
+}
+
+/// Of one on whose CPUs others compute.
+fn burning() -> Strain {
+    Strain {
+        waited: Some(0.62),
+        stolen: 0.0,
+        pressure: Some(0.7),
+        burners: vec![Burner {
+            pid: 4711,
+            name: "cc1plus".to_owned(),
+            cpus: 1.9,
+        }],
+    }
+}
+
 /// Hosts that are all alike, each pair with one way between.
 fn healthy(hosts: usize) -> Fleet {
     let port = |host: usize| Port {
@@ -58,6 +81,7 @@ fn healthy(hosts: usize) -> Fleet {
         sent: 6,
         answered: 6,
         best: Some(12e-6),
+        hops: Vec::new(),
     };
     let pairs = (0..hosts).flat_map(|a| (a + 1..hosts).map(move |b| (a, b)));
     Fleet {
@@ -74,8 +98,10 @@ fn healthy(hosts: usize) -> Fleet {
                     Work {
                         compute: steady(10e9),
                         memory: steady(8e9),
+                        strain: idle(),
                     },
                 )],
+                wired: Some(idle()),
             })
             .collect(),
         pairs: pairs
@@ -90,6 +116,8 @@ fn healthy(hosts: usize) -> Fleet {
                     round_trip: Some((12e-6, 14e-6)),
                     flows: (0..16).map(|i| flow(40_000 + i)).collect(),
                     clock: Some(1e-4),
+                    rdma: None,
+                    rdma_trouble: None,
                 }],
                 trouble: None,
             })
@@ -457,6 +485,7 @@ fn eight_percent_are_found_and_a_few_are_not() {
         Work {
             compute: steady(6e9),
             memory: steady(8e9),
+            strain: idle(),
         },
     ));
     assert!(only(&ranks).evidence[0].source.contains("rank 7"));
@@ -551,9 +580,165 @@ fn a_rank_that_is_missing_is_an_error_and_the_rest_is_judged() {
         (finding.check.as_ref(), finding.severity),
         ("fleet.missing", Severity::Error)
     );
+    assert_eq!(finding.subject, "rank 1 of node1");
     assert!(
         finding.problem.contains("rank 1 (host node1)"),
         "{}",
         finding.problem
+    );
+}
+
+#[test]
+fn a_host_that_is_only_busy_is_called_so_and_neither_it_nor_its_wire_is_called_slow() {
+    let mut fleet = healthy(4);
+    fleet.hosts[2].work[0].1 = Work {
+        compute: Rate {
+            best: 7e9,
+            typical: 3e9,
+        },
+        memory: steady(5e9),
+        strain: burning(),
+    };
+    let finding = only(&fleet);
+    assert_eq!(
+        (finding.check.as_ref(), finding.subject.as_str()),
+        ("fleet.busy_host", "node2")
+    );
+    for words in ["62 %", "7.00 Gflop/s where 10.00 Gflop/s are usual"] {
+        assert!(finding.problem.contains(words), "{finding:#?}");
+    }
+    assert!(
+        remedy(&finding).contains("cc1plus, process 4711"),
+        "{finding:#?}"
+    );
+    // Its wire is worth a note, which names the host.
+    fleet.hosts[2].wired = Some(burning());
+    change(&mut fleet, 2, true, true, |way| way.bandwidth = Some(4e9));
+    let findings = found(&fleet);
+    let wire = findings.iter().find(|it| it.check == "fleet.slow_wire");
+    let wire = wire.unwrap();
+    assert_eq!(wire.severity, Severity::Note);
+    assert!(remedy(wire).starts_with("host: the processors of node2"));
+    assert!(wire.evidence.iter().any(|it| it.value.contains("cc1plus")));
+    // A cable with errors is one, whoever is busy.
+    for pair in &mut fleet.pairs {
+        let path = &mut pair.paths[0];
+        for port in [&mut path.at_a, &mut path.at_b] {
+            if port.address == "10.0.0.2" {
+                port.errors = vec![("rx_crc_errors".to_owned(), 12)];
+            }
+        }
+    }
+    let findings = found(&fleet);
+    let wire = findings.iter().find(|it| it.check == "fleet.slow_wire");
+    assert_eq!(wire.unwrap().severity, Severity::Warning);
+    assert!(remedy(wire.unwrap()).starts_with("cable or module"));
+    // Others on other CPUs take caches and memory: what is slow then may be only that.
+    let mut beside = healthy(3);
+    beside.hosts[1].work[0].1.strain.burners = burning().burners;
+    assert_eq!(found(&beside), []);
+    beside.hosts[1].work[0].1.memory = steady(5e9);
+    assert_eq!(only(&beside).check, "fleet.busy_host");
+    // So does a hypervisor.
+    let mut stolen = healthy(3);
+    stolen.hosts[1].work[0].1.strain.stolen = 0.2;
+    assert!(remedy(&only(&stolen)).contains("who runs the machines"));
+}
+
+/// Hosts 0 and 1 at leaf A, 2 and 3 at leaf B, and two spines between; `spine` says which one a source port of a pair takes.
+fn two_spines(spine: impl Fn(usize, usize, usize) -> usize) -> Fleet {
+    let mut fleet = healthy(4);
+    for pair in &mut fleet.pairs {
+        let (a, b) = (pair.a, pair.b);
+        for (i, flow) in pair.paths[0].flows.iter_mut().enumerate() {
+            let leaf = |host: usize| Some(format!("10.255.0.{}", host / 2));
+            flow.hops = match a / 2 == b / 2 {
+                true => vec![leaf(a)],
+                false => vec![
+                    leaf(a),
+                    Some(format!("10.255.0.{}", 8 + spine(a, b, i))),
+                    leaf(b),
+                ],
+            };
+        }
+    }
+    fleet
+}
+
+#[test]
+fn equal_ways_are_counted_and_told_if_source_ports_do_not_spread_over_them() {
+    let spread = two_spines(|_, _, port| port % 2);
+    assert_eq!(found(&spread), []);
+    let ways: Vec<_> = spread.pairs.iter().map(|it| it.paths[0].ways()).collect();
+    assert_eq!(ways, [1, 2, 2, 2, 2, 1].map(Some));
+    assert_eq!(healthy(2).pairs[0].paths[0].ways(), None);
+    // Routers that limit what they say, as Linux does, leave holes.
+    let mut holes = two_spines(|_, _, port| port % 2);
+    for flow in &mut holes.pairs[1].paths[0].flows[3..] {
+        flow.hops = vec![None, None, flow.hops[2].clone()];
+    }
+    assert_eq!(found(&holes), []);
+    assert_eq!(holes.pairs[1].paths[0].ways(), Some(2));
+    // By addresses only: all of a pair on one.
+    let lumped = only(&two_spines(|a, b, _| (a + b) % 2));
+    assert_eq!(
+        (lumped.check.as_ref(), lumped.subject.as_str()),
+        ("fleet.spread", "router 10.255.0.0")
+    );
+    assert!(lumped.problem.contains("2 ways"), "{lumped:#?}");
+    // One spine for all is a fabric of one spine, as far as can be seen.
+    assert_eq!(found(&two_spines(|_, _, _| 0)), []);
+    // What source ports without an answer reach is said.
+    let mut broken = two_spines(|_, _, port| port % 2);
+    for flow in broken.pairs[1].paths[0].flows.iter_mut().skip(1).step_by(2) {
+        (flow.answered, flow.best) = (0, None);
+        flow.hops.truncate(2);
+    }
+    let finding = only(&broken);
+    assert!(
+        remedy(&finding).contains("behind 10.255.0.9"),
+        "{finding:#?}"
+    );
+}
+
+#[test]
+fn rdma_that_is_slow_or_does_not_work_is_found_where_tcp_is_well() {
+    let with = |how: &dyn Fn(&mut Pair)| {
+        let mut fleet = healthy(4);
+        for pair in &mut fleet.pairs {
+            pair.paths[0].rdma = Some(Rdma {
+                devices: ["mlx5_0".to_owned(), "mlx5_0".to_owned()],
+                there: 12e9,
+                back: 12e9,
+                latency: 1.4e-6,
+            });
+            how(pair);
+        }
+        fleet
+    };
+    assert_eq!(found(&with(&|_| {})), []);
+    let slow = only(&with(&|pair| {
+        let rdma = pair.paths[0].rdma.as_mut().unwrap();
+        match (pair.a, pair.b) {
+            (2, _) => rdma.there = 3e9,
+            (_, 2) => rdma.back = 3e9,
+            _ => {}
+        }
+    }));
+    assert_eq!(
+        (slow.check.as_ref(), slow.subject.as_str()),
+        ("fleet.rdma", "node2 eth0")
+    );
+    assert!(slow.problem.contains("as a sender"), "{slow:#?}");
+    let broken = only(&with(&|pair| {
+        if (pair.a, pair.b) == (1, 3) {
+            pair.paths[0].rdma = None;
+            pair.paths[0].rdma_trouble = Some("the GID of mlx5_0 is link-local".to_owned());
+        }
+    }));
+    assert_eq!(broken.severity, Severity::Error);
+    assert!(
+        remedy(&broken).contains("ringway perf write bw 10.0.0.3"),
+        "{broken:#?}"
     );
 }

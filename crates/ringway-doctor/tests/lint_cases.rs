@@ -439,6 +439,92 @@ fn c34_a_watchdog_that_looks_elsewhere() {
 }
 
 #[test]
+fn c6_marking_that_comes_after_dropping() {
+    // Complete too late is a warning; beginning too late never marks.
+    for (limit, severity, from) in [
+        ("1000 kbytes", Severity::Warning, "1000000"),
+        ("100000 bytes", Severity::Error, "100000"),
+    ] {
+        let nxos = NXOS.replace(
+            "    random-detect minimum",
+            &format!("    queue-limit {limit}\n    random-detect minimum"),
+        );
+        let words = format!("dropped from {from} on");
+        let found = expect(
+            &[("leaf.cfg", &nxos)],
+            "ecn.beyond",
+            &words,
+            &["random-detect", "queue-limit"],
+        );
+        assert_eq!(found.severity, severity);
+    }
+    let enough = NXOS.replace(
+        "    random-detect minimum",
+        "    queue-limit 4 mbytes\n    random-detect minimum",
+    );
+    clean(&[("leaf.cfg", &enough), ("host.sh", HOST)]);
+    let eos = EOS.replace(
+        "      random-detect ecn",
+        "      random-detect drop minimum-threshold 500 kbytes maximum-threshold 900 kbytes drop-probability 100\n      random-detect ecn",
+    );
+    expect(
+        &[("leaf.cfg", &eos)],
+        "ecn.beyond",
+        "dropped from 500000 on",
+        &["random-detect drop", "random-detect ecn"],
+    );
+    let sonic = r#"{
+  "WRED_PROFILE": {"RW": {"ecn": "ecn_all", "wred_green_enable": "true",
+    "green_min_threshold": "1048576",
+    "green_max_threshold": "2097152", "green_drop_probability": "5"}},
+  "QUEUE": {"Ethernet0|3": {"wred_profile": "RW"}},
+  "BUFFER_PROFILE": {"small": {"pool": "egress", "size": "0",
+    "static_th": "1518000"}},
+  "BUFFER_QUEUE": {"Ethernet0|3": {"profile": "small"}},
+  "PORT_QOS_MAP": {"Ethernet0": {"pfc_enable": "3", "pfcwd_sw_enable": "3"}}
+}
+"#;
+    expect(
+        &[("leaf.json", sonic)],
+        "ecn.beyond",
+        "dropped from 1518000 on",
+        &["2097152", "static_th"],
+    );
+}
+
+#[test]
+fn c36_a_switch_that_is_paused_for_a_lossy_priority() {
+    // It logs "PFC frames on lossy queue 3": the host pauses what the switch does not hold back.
+    for lossless in ["4", "4,5", ""] {
+        let sonic = stock_sonic().replace("\"3,4\"", &format!("\"{lossless}\""));
+        expect(
+            &[("leaf.json", &sonic), ("host.sh", HOST)],
+            "path.pfc",
+            "3",
+            &["-f 0,0,0,1", "pfc_enable"],
+        );
+    }
+}
+
+#[test]
+fn c38_a_script_that_turns_acs_on() {
+    for value in ["001d", "0004", "ffff"] {
+        let host = format!("{HOST}setpci -s 18:00.0 ECAP_ACS+0x6.w={value}\n");
+        expect(
+            &[("host.sh", &host)],
+            "host.command",
+            "turns ACS's redirection on",
+            &["setpci -s 18:00.0"],
+        );
+    }
+    // Turned off, source validation alone, and other registers are well.
+    for register in ["ECAP_ACS+0x6.w=0000", "ECAP_ACS+6.w=1", "CAP_EXP+8.w=5930"] {
+        let host = format!("{HOST}setpci -s 18:00.0 {register}\n");
+        clean(&[("host.sh", &host)]);
+    }
+}
+
+#[test]
 fn host_and_switch_disagree_about_the_priority() {
     // The host pauses 3; the switch pauses 7, or reads the same code point as another class.
     let seven = NXOS

@@ -133,6 +133,16 @@ impl DatagramSocket {
         self.local
     }
 
+    /// Sets an option whose value is a number.
+    pub(crate) fn set(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        value: libc::c_int,
+    ) -> io::Result<()> {
+        set(&self.fd, level, option, value)
+    }
+
     /// How many bytes of packets wait in the kernel at most, each counted with its overhead (socket(7), `SO_RCVBUF`).
     ///
     /// # Errors
@@ -400,7 +410,10 @@ impl Control {
 }
 
 /// Goes through the control messages that the kernel has written.
-fn read_control(mut control: &[u8], mut each: impl FnMut(libc::c_int, libc::c_int, &[u8])) {
+pub(crate) fn read_control(
+    mut control: &[u8],
+    mut each: impl FnMut(libc::c_int, libc::c_int, &[u8]),
+) {
     let number = |at: usize, control: &[u8]| {
         let bytes = control.get(at..)?.first_chunk().copied()?;
         Some(libc::c_int::from_ne_bytes(bytes))
@@ -430,7 +443,7 @@ const NO_PART: libc::iovec = libc::iovec {
     iov_len: 0,
 };
 
-const EMPTY_HEADER: libc::mmsghdr = {
+pub(crate) const EMPTY_HEADER: libc::mmsghdr = {
     // SAFETY: a message header of zeros is valid: no name, no parts, no control data.
     unsafe { mem::zeroed() }
 };

@@ -5,6 +5,7 @@ mod cpu;
 pub mod datagram;
 mod epoll;
 mod futex;
+mod hops;
 mod interfaces;
 mod memory;
 mod process;

@@ -53,6 +53,14 @@ struct Look {
     /// packet sizes of each pair, and who is to blame for what is slow: a host, its NIC or cable, or a switch. Rank 0 prints.
     #[arg(long, conflicts_with_all = ["root", "only", "html"])]
     fleet: bool,
+    /// With --fleet: which devices RDMA is measured with, beside TCP and UDP.
+    #[arg(
+        long,
+        value_name = "DEVICES",
+        default_value = "nics",
+        requires = "fleet"
+    )]
+    rdma: fleet::Rdma,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -108,7 +116,7 @@ pub(crate) fn open(root: Option<&Path>) -> Result<Root> {
 impl Look {
     fn execute(self) -> Result<u8> {
         if self.fleet {
-            return fleet::execute(self.json);
+            return fleet::execute(self.json, self.rdma);
         }
         let root = open(self.root.as_deref())?;
         let page = self

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use ringway_doctor::{
     config::{Purpose, Target, render},
@@ -41,6 +41,9 @@ pub(crate) struct Config {
     json: bool,
 }
 
+/// The largest intent, in bytes: those that are written by hand have a thousand.
+const LARGEST: u64 = 1 << 20;
+
 impl Config {
     pub(crate) fn execute(self) -> Result<()> {
         let intent = read(&self.intent)?;
@@ -66,7 +69,6 @@ impl Config {
 
 /// The intent in a file.
 pub(super) fn read(path: &Path) -> Result<Intent> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("the intent {} cannot be read", path.display()))?;
+    let text = super::text(path, "intent", LARGEST)?;
     Ok(Intent::parse(&text, path)?)
 }

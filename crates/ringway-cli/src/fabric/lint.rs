@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use ringway_doctor::lint::{Input, Kind, lint};
 
@@ -91,13 +91,11 @@ fn add(argument: &str, inputs: &mut Vec<Input>) -> Result<()> {
             .unwrap_or(&file)
             .display()
             .to_string();
-        let Ok(text) = read(&file) else {
+        let text = match read(&file) {
+            Ok(text) => text,
             // Files of a recording that are no text say nothing here.
-            if tree {
-                continue;
-            } else {
-                bail!("{} is no text", file.display())
-            }
+            Err(_) if tree => continue,
+            Err(error) => return Err(error),
         };
         inputs.push(Input {
             kind,
@@ -126,16 +124,5 @@ fn walk(directory: &Path, out: &mut Vec<PathBuf>, depth: usize) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Arc<str>> {
-    let file = path.display();
-    let size = fs::metadata(path)
-        .with_context(|| format!("the file {file} cannot be read"))?
-        .len();
-    if size > LARGEST {
-        bail!("the file {file} has {size} bytes, expected a configuration of at most {LARGEST}");
-    }
-    let bytes = fs::read(path).with_context(|| format!("the file {file} cannot be read"))?;
-    let text = String::from_utf8(bytes).with_context(|| {
-        format!("the file {file} is no text in UTF-8: give the configuration as text")
-    })?;
-    Ok(text.into())
+    Ok(super::text(path, "configuration", LARGEST)?.into())
 }

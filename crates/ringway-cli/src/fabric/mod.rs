@@ -72,6 +72,24 @@ pub(crate) fn read(path: &Path) -> Result<ringway_fabric::Fabric> {
     ringway_fabric::Fabric::parse(&text).with_context(|| path.display().to_string())
 }
 
+/// A file of text, such as a configuration: `what` it is expected to be.
+fn text(path: &Path, what: &str, most: u64) -> Result<String> {
+    let file = path.display();
+    let cannot = || format!("the {what} {file} cannot be read");
+    let size = fs::metadata(path).with_context(cannot)?.len();
+    if size > most {
+        bail!("{file} has {size} bytes, expected {what} files of at most {most}");
+    }
+    let bytes = fs::read(path).with_context(cannot)?;
+    let wide = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    String::from_utf8(bytes).with_context(|| match wide {
+        true => {
+            format!("{file} is text in UTF-16, expected UTF-8: iconv -f UTF-16 -t UTF-8 {file}")
+        }
+        false => format!("{file} is no text in UTF-8, expected a {what} as text"),
+    })
+}
+
 /// How many hosts of a fabric take part, from the first: all unless said by `--hosts`.
 pub(crate) fn hosts(fabric: &ringway_fabric::Fabric, wanted: Option<usize>) -> Result<usize> {
     let hosts = wanted.unwrap_or_else(|| fabric.hosts());

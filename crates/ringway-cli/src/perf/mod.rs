@@ -10,6 +10,7 @@ mod latency;
 mod managed;
 mod message;
 mod phase;
+mod probe;
 mod report;
 mod server;
 mod stream;
@@ -29,8 +30,9 @@ use crate::{
     size,
 };
 use client::{Client, Connection, Length};
-use device::Name;
+pub(crate) use device::Name;
 use figures::Row;
+pub(crate) use probe::Probe;
 use server::{Served, Server};
 use test::{Measure, Operation, Test};
 

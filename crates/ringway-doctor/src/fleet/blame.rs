@@ -12,6 +12,8 @@ pub(super) struct Directed<'a> {
     pub(super) from: End<'a>,
     pub(super) to: End<'a>,
     pub(super) way: &'a Way,
+    /// Whether it is [`Path::there`].
+    pub(super) there: bool,
     pub(super) path: &'a Path,
 }
 
@@ -81,12 +83,14 @@ pub(super) fn directions(fleet: &Fleet) -> Vec<Directed<'_>> {
                     from: a,
                     to: b,
                     way: &path.there,
+                    there: true,
                     path,
                 },
                 Directed {
                     from: b,
                     to: a,
                     way: &path.back,
+                    there: false,
                     path,
                 },
             ]

@@ -6,6 +6,8 @@
 mod blame;
 mod common;
 mod differ;
+mod flows;
+mod strain;
 mod wires;
 mod work;
 
@@ -19,6 +21,7 @@ use crate::{
 
 pub use common::{Common, common};
 pub use differ::{Difference, differences};
+pub use strain::{Burner, Strain};
 
 /// What all ranks have said and measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,6 +45,8 @@ pub struct Host {
     pub look: Option<Look>,
     /// What each of its ranks has computed, as far as they have said it.
     pub work: Vec<(usize, Work)>,
+    /// What others took of its processors while the wires were measured; none if they were not.
+    pub wired: Option<Strain>,
 }
 
 /// What a rank has seen of its host.
@@ -54,20 +59,22 @@ pub struct Look {
 }
 
 /// The rates of a rank's processor and memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// Floating-point operations per second.
     pub compute: Rate,
     /// Bytes copied per second.
     pub memory: Rate,
+    /// What others took of the processors meanwhile.
+    pub strain: Strain,
 }
 
 /// Of several runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// The quickest: what the hardware does.
+    /// The quickest, per second that the rank had a CPU: what the hardware does.
     pub best: f64,
-    /// The median: what is left of it when others want it, too.
+    /// The median, per second of the clock: what is left of it when others want it, too.
     pub typical: f64,
 }
 
@@ -101,6 +108,23 @@ pub struct Path {
     pub flows: Vec<Flow>,
     /// By how many seconds the clock of `b` is ahead of that of `a`.
     pub clock: Option<f64>,
+    /// RDMA between the devices of both interfaces; none if there is none at either end, or it was not asked for.
+    pub rdma: Option<Rdma>,
+    /// Why RDMA between them does not work.
+    pub rdma_trouble: Option<String>,
+}
+
+/// RDMA on a way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rdma {
+    /// The devices of `a` and `b`.
+    pub devices: [String; 2],
+    /// Bytes per second from `a` to `b`, by RDMA WRITE.
+    pub there: f64,
+    /// Bytes per second from `b` to `a`, by RDMA READ.
+    pub back: f64,
+    /// Seconds from `a` to `b` at best: half a round trip of RDMA WRITE.
+    pub latency: f64,
 }
 
 /// A network interface, as its host has it.
@@ -138,7 +162,7 @@ pub struct Way {
 }
 
 /// A source port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// The port.
     pub port: u16,
@@ -148,6 +172,8 @@ pub struct Flow {
     pub answered: u64,
     /// Seconds of the quickest round trip.
     pub best: Option<f64>,
+    /// The addresses of the routers on the way, the first one's first, as far as they have said them.
+    pub hops: Vec<Option<String>>,
 }
 
 /// A rank that is not heard of.
@@ -155,7 +181,7 @@ pub struct Flow {
 pub struct Missing {
     /// Its number.
     pub rank: usize,
-    /// Where it runs.
+    /// Where it runs: the name of [`Host::name`].
     pub host: String,
     /// What it was asked for.
     pub during: String,
@@ -186,7 +212,9 @@ pub const ASPECTS: &[Aspect] = &[
     wires::ORDER,
     wires::MARK,
     wires::MTU,
-    wires::FLOWS,
+    flows::FLOWS,
+    flows::SPREAD,
+    wires::RDMA,
     wires::LATENCY,
     wires::CLOCK,
 ];
@@ -203,6 +231,7 @@ pub fn judge(fleet: &Fleet) -> Report {
     let mut findings: Vec<Finding> = fleet.missing.iter().map(missing).collect();
     findings.extend(differ::judge(&fleet.hosts));
     findings.extend(wires::judge(fleet));
+    findings.extend(flows::judge(fleet));
     findings.extend(work::judge(&fleet.hosts));
     let silent = fleet.pairs.iter().filter_map(|pair| {
         let (a, b) = (&fleet.hosts[pair.a].name, &fleet.hosts[pair.b].name);
@@ -229,7 +258,8 @@ fn missing(missing: &Missing) -> Finding {
         "rank {} (host {}) said nothing when asked for {}",
         missing.rank, missing.host, missing.during
     );
-    finding(&MISSING, Severity::Error, &missing.host, text)
+    let subject = format!("rank {} of {}", missing.rank, missing.host);
+    finding(&MISSING, Severity::Error, &subject, text)
         .saw(format!("rank {}", missing.rank), &missing.reason)
         .act("see its output and its host's log; then run this again")
         .0

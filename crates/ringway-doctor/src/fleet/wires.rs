@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Aspect, Fleet, Pair, Path,
+    Aspect, Fleet, Host,
     blame::{Blame, Culprit, Directed, End, blame, directions},
     finding, median, work,
 };
@@ -44,11 +44,11 @@ pub(super) const MTU: Aspect = Aspect {
     source: "RFC 8899; ip(7): IP_MTU_DISCOVER; IBTA annex A17",
 };
 
-pub(super) const FLOWS: Aspect = Aspect {
-    id: "fleet.flows",
-    sign: "source ports that get no answer while others do",
-    why: "routers with several equal ways choose one by the source port: one of them is broken, and hits some queue pairs",
-    source: "RFC 2992; IBTA annex A17: the source port carries the flow's entropy",
+pub(super) const RDMA: Aspect = Aspect {
+    id: "fleet.rdma",
+    sign: "RDMA WRITE and READ between the devices of two interfaces that reach each other: bytes per second beside the others'",
+    why: "RDMA takes other ways through NIC and switch than TCP does: queue pairs, GIDs, the class of the data",
+    source: "Ringway: ringway perf write bw, read bw and write lat, between pairs of hosts",
 };
 
 pub(super) const LATENCY: Aspect = Aspect {
@@ -89,6 +89,12 @@ pub(super) fn judge(fleet: &Fleet) -> Vec<Finding> {
     let rate = |way: &Directed<'_>| way.way.bandwidth;
     let rates = Usual::of(&ways, &|way| way.way.bandwidth.map(|it| -it));
     let reference = |way: &Directed<'_>| rates.on(way).map(|it| -it);
+    let rdma = |way: &Directed<'_>| {
+        let rdma = way.path.rdma.as_ref()?;
+        Some(if way.there { rdma.there } else { rdma.back })
+    };
+    let rdma_rates = Usual::of(&ways, &|way| rdma(way).map(|it| -it));
+    let rdma_reference = |way: &Directed<'_>| rdma_rates.on(way).map(|it| -it);
     let trip = |way: &Directed<'_>| way.path.round_trip.map(|it| it.0);
     let trips = Usual::of(&ways, &trip);
     let quickest = |way: &Directed<'_>| trips.on(way);
@@ -101,6 +107,16 @@ pub(super) fn judge(fleet: &Fleet) -> Vec<Finding> {
                 format!("{} where {} are usual", gigabytes(got), gigabytes(usual))
             },
             bad: &|way| Some(loss(rate(way)? / reference(way)?)),
+        },
+        Kind {
+            of: &RDMA,
+            severity: Severity::Warning,
+            what: &|way| {
+                let (got, usual) = (rdma(way), rdma_reference(way));
+                let [got, usual] = [got, usual].map(|it| gigabytes(it.unwrap_or(0.0)));
+                format!("{got} by RDMA where {usual} are usual")
+            },
+            bad: &|way| Some(loss(rdma(way)? / rdma_reference(way)?)),
         },
         Kind {
             of: &LOSS,
@@ -175,7 +191,7 @@ pub(super) fn judge(fleet: &Fleet) -> Vec<Finding> {
             findings.push(tell(fleet, &ways, &kind, &blame));
         }
     }
-    findings.extend(flows(fleet));
+    findings.extend(broken_rdma(fleet));
     findings.extend(clocks(fleet));
     findings
 }
@@ -263,24 +279,65 @@ fn tell(fleet: &Fleet, ways: &[Directed<'_>], kind: &Kind<'_>, blame: &Blame) ->
             (kind.what)(way),
         );
     }
-    let (cause, evidence) = cause(fleet, ways, kind, blame);
-    draft.0.evidence.extend(evidence);
-    draft.0.remedy.push(Step::act(cause));
+    let cause = cause(fleet, ways, kind, blame);
+    draft.0.evidence.extend(cause.evidence);
+    draft.0.remedy.push(Step::act(cause.words));
     draft.0.confidence = match blame.culprit {
         Culprit::Either => Confidence::Unverified,
         _ => Confidence::Likely,
     };
+    // What is only busy has a finding of its own.
+    if cause.busy {
+        draft.0.severity = Severity::Note;
+    }
     draft.0
 }
 
-/// Which part it is, and what to do about it.
-fn cause(
-    fleet: &Fleet,
-    ways: &[Directed<'_>],
-    kind: &Kind<'_>,
-    blame: &Blame,
-) -> (String, Vec<Evidence>) {
+/// Which part it is.
+struct Cause {
+    /// Its name, and what to do about it.
+    words: String,
+    evidence: Vec<Evidence>,
+    /// It may be nothing but others that take the host's processors.
+    busy: bool,
+}
+
+impl Cause {
+    fn of(words: impl Into<String>, evidence: Vec<Evidence>) -> Self {
+        Self {
+            words: words.into(),
+            evidence,
+            busy: false,
+        }
+    }
+}
+
+/// A host on whose processors others were while the wires were measured, if that slows down what was measured.
+fn busy(fleet: &Fleet, kind: &Kind<'_>, host: usize) -> Option<Cause> {
+    let Host { name, wired, .. } = &fleet.hosts[host];
+    let depends = [SLOW.id, RDMA.id, LATENCY.id].contains(&kind.of.id);
+    let strain = wired.as_ref().filter(|strain| depends && strain.busy())?;
+    let evidence = strain.evidence().into_iter();
+    let evidence =
+        evidence.map(|(source, value)| Evidence::new(format!("{source} on {name}"), value));
+    let words = format!(
+        "host: the processors of {name} were busy meanwhile, which slows down a probe as much as a bad wire would: end what \
+         takes them, and measure again"
+    );
+    Some(Cause {
+        busy: true,
+        ..Cause::of(words, evidence.collect())
+    })
+}
+
+/// Which part explains it, and what to do about it.
+fn cause(fleet: &Fleet, ways: &[Directed<'_>], kind: &Kind<'_>, blame: &Blame) -> Cause {
     let Some(port) = blame.port(ways) else {
+        let first = &ways[blame.ways[0]];
+        let ends = [first.from.host, first.to.host];
+        if let Some(busy) = ends.into_iter().find_map(|host| busy(fleet, kind, host)) {
+            return busy;
+        }
         let words = match blame.culprit {
             Culprit::Between => {
                 "switch: see the counters, the maps and the queues of the switches between the two"
@@ -290,7 +347,7 @@ fn cause(
             }
             _ => "measure with a third host: it tells which end it is",
         };
-        return (words.to_owned(), Vec::new());
+        return Cause::of(words, Vec::new());
     };
     let host = &fleet.hosts[port.host].name;
     let interface = &port.port.interface;
@@ -312,15 +369,21 @@ fn cause(
                 format!("/sys/class/net/{interface}/mtu on {host}"),
                 own.to_string(),
             );
-            return (
+            return Cause::of(
                 format!("host: ip link set dev {interface} mtu {usual}, as the others have it"),
                 vec![evidence],
             );
         }
-        return ("switch: its port to this host takes less than the host sends; set it to the largest that it can".to_owned(), Vec::new());
+        return Cause::of(
+            "switch: its port to this host takes less than the host sends; set it to the largest that it can",
+            Vec::new(),
+        );
     }
     if kind.of.id == MARK.id {
-        return ("switch: its port to this host, or the host's own rules, rewrite the mark; have it trust the DSCP (ringway fabric config)".to_owned(), Vec::new());
+        return Cause::of(
+            "switch: its port to this host, or the host's own rules, rewrite the mark; have it trust the DSCP (ringway fabric config)",
+            Vec::new(),
+        );
     }
     let errors: Vec<Evidence> = ends()
         .filter(|end| end.key() == port.key())
@@ -330,7 +393,7 @@ fn cause(
         })
         .collect();
     if !errors.is_empty() {
-        return (
+        return Cause::of(
             format!(
                 "cable or module of {interface}: errors on the wire were counted; reseat or replace them"
             ),
@@ -345,7 +408,7 @@ fn cause(
             format!("/sys/class/net/{interface}/speed on {host}"),
             format!("{:.0} Gb/s", own / 1e9),
         );
-        return (
+        return Cause::of(
             format!(
                 "NIC or cable: the link came up at {:.0} Gb/s in place of {:.0}",
                 own / 1e9,
@@ -353,6 +416,9 @@ fn cause(
             ),
             vec![evidence],
         );
+    }
+    if let Some(busy) = busy(fleet, kind, port.host) {
+        return busy;
     }
     // A host explains as much as it is slower itself.
     let worst = blame.ways.iter().filter_map(|&way| (kind.bad)(&ways[way]));
@@ -362,15 +428,18 @@ fn cause(
         && 1.0 - worst > pace / 2.0
     {
         let share = format!("{:.0} % of what is usual", 100.0 * pace);
-        return (
-            "host: its processor or memory is slow, too, and keeps the NIC waiting".to_owned(),
+        return Cause::of(
+            "host: its processor or memory is slow, too, and keeps the NIC waiting",
             vec![Evidence::new(
                 format!("computation or copies on {host}"),
                 share,
             )],
         );
     }
-    ("NIC, cable or the switch's port to it: no counter of the host tells which; swap its cable with that of a host that is well".to_owned(), Vec::new())
+    Cause::of(
+        "NIC, cable or the switch's port to it: no counter of the host tells which; swap its cable with that of a host that is well",
+        Vec::new(),
+    )
 }
 
 /// Whether a mark came as it was sent. A switch that sees congestion changes ECT into CE, as it should.
@@ -388,47 +457,26 @@ fn gigabytes(rate: f64) -> String {
     format!("{:.3} GB/s", rate / 1e9)
 }
 
-fn flows(fleet: &Fleet) -> Vec<Finding> {
+/// RDMA that does not work where datagrams do.
+fn broken_rdma(fleet: &Fleet) -> Vec<Finding> {
     let paths = fleet
         .pairs
         .iter()
         .flat_map(|pair| pair.paths.iter().map(move |path| (pair, path)));
-    let silent = paths.filter_map(|(pair, path)| {
-        if path.flows.iter().all(|it| it.answered == 0) {
-            return Some(dead(fleet, pair, path));
-        }
-        let dead: Vec<String> = path.flows.iter().filter(|it| it.answered == 0).map(|it| it.port.to_string()).collect();
-        if dead.is_empty() {
-            return None;
-        }
+    let broken = paths.filter_map(|(pair, path)| {
+        let reason = path.rdma_trouble.as_ref()?;
         let (a, b) = (&fleet.hosts[pair.a].name, &fleet.hosts[pair.b].name);
-        let text = format!("{} of {} source ports get no answer, the others do", dead.len(), path.flows.len());
+        let subject = format!("{a} {} - {b} {}", path.at_a.interface, path.at_b.interface);
+        let text = "datagrams are answered, and RDMA between the devices of both interfaces does not work";
         Some(
-            finding(&FLOWS, Severity::Error, &format!("{a} {} - {b} {}", path.at_a.interface, path.at_b.interface), text)
-                .saw(format!("probe {a} to {b}"), format!("source ports {}", dead.join(", ")))
-                .act("switch: see the members of bonds and the equal routes between the two for one that drops what it is given")
+            finding(&RDMA, Severity::Error, &subject, text.to_owned())
+                .saw(format!("ringway perf between {a} and {b}"), reason)
+                .act(format!("see what ringway doctor says of both hosts, then try by hand: ringway perf write bw on {b}, and ringway perf write bw {} on {a}", path.at_b.address))
                 .likely()
                 .0,
         )
     });
-    silent.collect()
-}
-
-/// A way on which nothing is answered, while others between the two hosts work.
-fn dead(fleet: &Fleet, pair: &Pair, path: &Path) -> Finding {
-    let (a, b) = (&fleet.hosts[pair.a].name, &fleet.hosts[pair.b].name);
-    let (at_a, at_b) = (&path.at_a, &path.at_b);
-    let subject = format!("{a} {} - {b} {}", at_a.interface, at_b.interface);
-    let text =
-        "nothing is answered, though other interfaces of the two hosts reach each other".to_owned();
-    let asked: u64 = path.flows.iter().map(|it| it.sent).sum();
-    finding(&FLOWS, Severity::Error, &subject, text)
-        .saw(
-            format!("probe {} to {}", at_a.address, at_b.address),
-            format!("none of {asked} datagrams answered"),
-        )
-        .act("see the cables, the switches' ports and VLANs of both interfaces, and what may keep UDP from one of them: a firewall")
-        .0
+    broken.collect()
 }
 
 fn clocks(fleet: &Fleet) -> Vec<Finding> {

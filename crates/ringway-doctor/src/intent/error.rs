@@ -39,11 +39,21 @@ impl IntentError {
         }
     }
 
-    pub(super) fn syntax(path: &Path, error: &serde_saphyr::Error) -> Self {
+    /// In the parser's words, but for those that are for programmers.
+    pub(super) fn syntax(path: &Path, text: &str, error: &serde_saphyr::Error) -> Self {
+        let words = error.to_string();
+        let detail = if text.trim().is_empty() {
+            "it is empty: expected an intent, such as examples/lossless.yaml".to_owned()
+        } else if let Some((_, limit)) = words.split_once("budget breached: ") {
+            let limit = limit.split(' ').next().unwrap_or_default();
+            format!("it is too large, or too deep, for an intent ({limit})")
+        } else {
+            words.replace(", set DuplicateKeyPolicy in Options if acceptable", "")
+        };
         Self::Syntax {
             path: path.to_owned(),
             line: error.location().map_or(0, |location| location.line()),
-            detail: error.to_string(),
+            detail,
         }
     }
 }

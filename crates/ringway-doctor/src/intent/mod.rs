@@ -213,7 +213,7 @@ impl Intent {
     pub fn parse(text: &str, path: &Path) -> Result<Self, IntentError> {
         let options = serde_saphyr::options! { with_snippet: false };
         let intent: Self = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| IntentError::syntax(path, &error))?;
+            .map_err(|error| IntentError::syntax(path, text, &error))?;
         check::check(&intent, path)?;
         Ok(intent)
     }

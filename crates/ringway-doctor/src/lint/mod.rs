@@ -102,9 +102,12 @@ fn one(input: &Input, place: Place, fabric: &mut Fabric, notes: &mut Notes) {
                 error.to_string(),
                 "nothing can be compared with an intent that cannot be read",
                 [place.line(error.line().max(1))],
-                "correct the intent: ringway fabric check says the same",
+                "correct the intent: ringway fabric config says the same",
             ),
         },
+        None if text.trim().is_empty() => {
+            notes.cannot(UNREAD, input.name.clone(), "it is empty: did the command that wrote it fail?");
+        }
         None => notes.cannot(
             UNREAD,
             input.name.clone(),

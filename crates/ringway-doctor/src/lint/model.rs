@@ -133,6 +133,8 @@ pub(super) struct Queue {
     /// Percent, or a weight.
     pub(super) bandwidth: Option<At<u32>>,
     pub(super) ecn: Option<Ecn>,
+    /// How long it may get before packets are dropped whatever they are, in bytes.
+    pub(super) drop: Option<At<u64>>,
 }
 
 /// Marking in a queue.

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use crate::finding::Evidence;
 
+/// Characters of a line that are shown.
+const WIDEST: usize = 300;
+
 /// A line of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place {
@@ -64,7 +67,9 @@ impl Sources {
         let line = begin
             .and_then(|begin| source.text[*begin..].lines().next())
             .unwrap_or("");
-        Evidence::line(&source.name, place.line as usize, line.trim())
+        // A line of a file that is none would fill the screen.
+        let line: String = line.trim().chars().take(WIDEST).collect();
+        Evidence::line(&source.name, place.line as usize, line)
     }
 }
 

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 //! The checks of hosts on recorded hosts: healthy ones, and one for each fault.
 
+mod cases;
 mod docs;
 mod kinds;
 mod nccl;

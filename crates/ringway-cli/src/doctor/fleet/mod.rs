@@ -1,12 +1,13 @@
 //! `ringway doctor --fleet`: all hosts of a job side by side, and the wires between them.
 //!
 //! Every rank looks at its host and measures its processor and memory, ranks of a machine one after the other. Then the first
-//! ranks of the hosts measure the wires between them, in rounds in which no host is in two pairs. Rank 0 gathers all of it,
+//! ranks of the hosts measure the wires between them, in rounds in which no machine is in two pairs. Rank 0 gathers all of it,
 //! and says what it means. What a rank does not say by its deadline is done without.
 
 mod meeting;
 mod rounds;
 mod show;
+mod strain;
 mod wire;
 mod work;
 
@@ -18,12 +19,14 @@ use std::{
 use anyhow::{Context as _, Result};
 use ringway::Rank;
 use ringway_doctor::{
-    fleet::{Fleet, Host, Look, Missing, Pair, Path, Work},
+    fleet::{Fleet, Host, Look, Missing, Pair, Path, Strain, Work},
     host::{self, Root},
 };
 use serde::{Deserialize, Serialize};
 
 use meeting::Meeting;
+use strain::Watch;
+pub(super) use wire::Rdma;
 use wire::{Address, Answerer, Peer};
 
 /// How long a rank may take to look at its host.
@@ -55,16 +58,24 @@ type Measured = Result<Vec<Path>, String>;
 /// Errors on the wire by interface and counter.
 type Errors = BTreeMap<String, BTreeMap<String, u64>>;
 
+/// What a host has counted while the wires were measured.
+#[derive(Default, Serialize, Deserialize)]
+struct Counted {
+    errors: Errors,
+    strain: Option<Strain>,
+}
+
 /// The hosts: their ranks, in the order of their first.
 struct Party {
     meeting: Meeting,
     hosts: Vec<Vec<Rank>>,
     /// This rank's host.
     here: usize,
+    rdma: Rdma,
 }
 
 /// Takes part. Rank 0 prints, and has the exit code of the worst that was found.
-pub(super) fn execute(json: bool) -> Result<u8> {
+pub(super) fn execute(json: bool, rdma: Rdma) -> Result<u8> {
     let meeting = Meeting::join()?;
     let hosts = meeting.world.hosts();
     let rank = meeting.rank();
@@ -73,6 +84,7 @@ pub(super) fn execute(json: bool) -> Result<u8> {
         here: here.context("this rank is on no host")?,
         meeting,
         hosts,
+        rdma,
     };
     let code = party.take_part(json)?;
     party.meeting.leave();
@@ -191,8 +203,12 @@ impl Party {
     fn wires(&self, hello: &Hello) -> Result<Vec<Pair>> {
         let meeting = &self.meeting;
         let before = wire::errors(&hello.addresses);
+        let watch = Watch::start();
         let mut all = Vec::new();
-        for (turn, pairs) in rounds::rounds(self.hosts.len()).into_iter().enumerate() {
+        let members = &meeting.world.members;
+        let machine = |host| members[self.leader(host)].host_id.machine();
+        let machines: Vec<u64> = (0..self.hosts.len()).map(machine).collect();
+        for (turn, pairs) in rounds::rounds(&machines).into_iter().enumerate() {
             let key = |pair: &(usize, usize)| format!("wire/{turn}/{}", pair.0);
             if let Some(pair) = pairs.iter().find(|pair| pair.0 == self.here) {
                 meeting.put(&key(pair), &self.ask(&hello.addresses, pair.1))?;
@@ -226,7 +242,11 @@ impl Party {
                 *count = count.saturating_sub(then.copied().unwrap_or(*count));
             }
         }
-        meeting.put(&format!("errors/{}", self.here), &rise)?;
+        let counted = Counted {
+            errors: rise,
+            strain: Some(watch.end()),
+        };
+        meeting.put(&format!("counted/{}", self.here), &counted)?;
         Ok(all)
     }
 
@@ -247,6 +267,7 @@ impl Party {
                 stream_port: hello.stream_port,
                 token: hello.token,
             },
+            self.rdma,
         )
     }
 
@@ -257,11 +278,12 @@ impl Party {
         works: BTreeMap<Rank, Work>,
         mut pairs: Vec<Pair>,
     ) -> Fleet {
-        self.count_errors(&mut pairs);
+        let mut counted = self.counted();
+        count_errors(&mut pairs, &counted);
         let hosts = self.hosts.iter().enumerate().map(|(i, ranks)| {
             let work = ranks
                 .iter()
-                .filter_map(|rank| Some((*rank, *works.get(rank)?)));
+                .filter_map(|rank| Some((*rank, works.get(rank)?.clone())));
             Host {
                 name: self.name(i),
                 work: work.collect(),
@@ -271,6 +293,7 @@ impl Party {
                         .filter_map(|rank| Some((*rank, hellos.remove(rank)?.look))),
                 ),
                 ranks: ranks.clone(),
+                wired: counted[i].strain.take(),
             }
         });
         let members = &self.meeting.world.members;
@@ -281,7 +304,7 @@ impl Party {
             };
             Some(Missing {
                 rank: member.rank,
-                host: member.host.clone(),
+                host: self.name(self.host_of(member.rank)?),
                 during: during.to_owned(),
                 reason: self.meeting.lost(member.rank)?,
             })
@@ -293,27 +316,21 @@ impl Party {
         }
     }
 
-    /// Puts the errors that hosts have counted beside the ports.
-    fn count_errors(&self, pairs: &mut [Pair]) {
+    /// What the hosts have counted while the wires were measured.
+    fn counted(&self) -> Vec<Counted> {
         let deadline = Instant::now() + WORK;
         let wired = self.hosts.len() > 1;
-        let counts: Vec<Errors> = (0..self.hosts.len())
-            .map(|host| {
-                let key = format!("errors/{host}");
-                let errors = wired.then(|| self.meeting.take(&key, self.leader(host), deadline));
-                errors.flatten().unwrap_or_default()
-            })
-            .collect();
-        for pair in pairs {
-            let (a, b) = (&counts[pair.a], &counts[pair.b]);
-            for path in &mut pair.paths {
-                for (port, counts) in [(&mut path.at_a, a), (&mut path.at_b, b)] {
-                    let risen = counts.get(&port.interface).into_iter().flatten();
-                    let risen = risen.filter(|(_, rise)| **rise > 0);
-                    port.errors = risen.map(|(name, rise)| (name.clone(), *rise)).collect();
-                }
-            }
-        }
+        let of = |host: usize| {
+            let key = format!("counted/{host}");
+            let counted = wired.then(|| self.meeting.take(&key, self.leader(host), deadline));
+            counted.flatten().unwrap_or_default()
+        };
+        (0..self.hosts.len()).map(of).collect()
+    }
+
+    /// The host that a rank is on.
+    fn host_of(&self, rank: Rank) -> Option<usize> {
+        self.hosts.iter().position(|ranks| ranks.contains(&rank))
     }
 
     /// The host's name, and its first rank where others have the same name: containers, say.
@@ -324,6 +341,20 @@ impl Party {
         match same.count() {
             1 => name(host).clone(),
             _ => format!("{} (rank {})", name(host), self.leader(host)),
+        }
+    }
+}
+
+/// Puts the errors that hosts have counted beside the ports.
+fn count_errors(pairs: &mut [Pair], counted: &[Counted]) {
+    for pair in pairs {
+        let (a, b) = (&counted[pair.a].errors, &counted[pair.b].errors);
+        for path in &mut pair.paths {
+            for (port, counts) in [(&mut path.at_a, a), (&mut path.at_b, b)] {
+                let risen = counts.get(&port.interface).into_iter().flatten();
+                let risen = risen.filter(|(_, rise)| **rise > 0);
+                port.errors = risen.map(|(name, rise)| (name.clone(), *rise)).collect();
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use anyhow::Result;
 use ringway_doctor::{
     Report, Severity,
-    fleet::{Common, Difference, Fleet, Path, Way, common, differences, judge},
+    fleet::{Common, Difference, Fleet, Host, Path, Way, common, differences, judge},
 };
 use serde::Serialize;
 
@@ -130,6 +130,7 @@ fn hosts(fleet: &Fleet) -> String {
                 rates(&|work| work.compute.typical),
                 rates(&|work| work.memory.best),
                 rates(&|work| work.memory.typical),
+                waited(host),
                 findings,
             ]
         })
@@ -141,9 +142,21 @@ fn hosts(fleet: &Fleet) -> String {
         ("typical", Side::Right),
         ("copy GB/s best", Side::Right),
         ("typical", Side::Right),
+        ("waited for CPUs", Side::Right),
         ("found there", Side::Left),
     ];
     table(&columns, &rows)
+}
+
+/// The share of the time in which a probe wanted a CPU and waited for it, where it was most.
+fn waited(host: &Host) -> String {
+    let strains = host
+        .work
+        .iter()
+        .map(|(_, work)| &work.strain)
+        .chain(&host.wired);
+    let worst = strains.filter_map(|it| it.waited).max_by(f64::total_cmp);
+    worst.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", 100.0 * share))
 }
 
 fn wires(fleet: &Fleet) -> String {
@@ -181,6 +194,9 @@ fn wires(fleet: &Fleet) -> String {
                 format!("{} {}", mark(&path.there), mark(&path.back)),
                 format!("{} {}", mtu(&path.there), mtu(&path.back)),
                 flows(path),
+                path.ways()
+                    .map_or_else(|| "-".to_owned(), |it| it.to_string()),
+                rdma(path),
             ]
         })
         .collect();
@@ -195,6 +211,8 @@ fn wires(fleet: &Fleet) -> String {
         ("DSCP+ECN", Side::Left),
         ("packet", Side::Left),
         ("us by source port", Side::Left),
+        ("ways", Side::Right),
+        ("RDMA GB/s", Side::Left),
     ];
     let mut text = table(&columns, &rows);
     if paths.len() > PAIRS {
@@ -206,6 +224,20 @@ fn wires(fleet: &Fleet) -> String {
 fn bandwidth(way: &Way) -> String {
     way.bandwidth
         .map_or_else(|| "-".to_owned(), |it| format!("{:.3}", it / 1e9))
+}
+
+/// There, back, and the latency.
+fn rdma(path: &Path) -> String {
+    match (&path.rdma, &path.rdma_trouble) {
+        (Some(rdma), _) => format!(
+            "{:.3} {:.3} {:.1} us",
+            rdma.there / 1e9,
+            rdma.back / 1e9,
+            rdma.latency * 1e6
+        ),
+        (None, Some(_)) => "failed".to_owned(),
+        (None, None) => "-".to_owned(),
+    }
 }
 
 fn lost(way: &Way) -> String {

@@ -240,7 +240,7 @@ fn acs(host: &Host<'_>, said: &mut Said) -> bool {
             )
             .saw(&path, format!("ACS control {:#06x}", acs.control))
             .run(format!("setpci -s {bridge} ECAP_ACS+0x6.w=0000"))
-            .act("it comes back at each start of the host: run it from a unit, or turn ACS off in the BIOS")
+            .act("it comes back at each start of the host: run it from a unit, or turn ACS off in the BIOS, whatever is advised for NUMA: that is right for virtual machines only")
             .undo(format!("setpci -s {bridge} ECAP_ACS+0x6.w={:04x}", acs.control))
             .likely();
         }

@@ -5,7 +5,10 @@ mod marks;
 mod quality;
 mod surroundings;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::OnceLock,
+};
 
 pub(super) use device::{Device, Port};
 pub(super) use marks::Mark;
@@ -48,6 +51,8 @@ pub(super) struct Host<'r> {
     pub(super) may_lock: bool,
     /// CAP_SYS_ADMIN: all of a card's configuration space can be read.
     pub(super) privileged: bool,
+    /// The names of all processes, once somebody has asked.
+    programs: OnceLock<BTreeSet<String>>,
     /// Quality of service by network interface.
     quality: BTreeMap<String, Result<Quality, Unread>>,
 }
@@ -102,6 +107,7 @@ impl<'r> Host<'r> {
             surroundings,
             may_lock: capabilities >> IPC_LOCK & 1 == 1,
             privileged: capabilities >> SYS_ADMIN & 1 == 1,
+            programs: OnceLock::new(),
             quality: BTreeMap::new(),
         };
         host.prepare();
@@ -127,7 +133,7 @@ impl<'r> Host<'r> {
                 continue;
             }
             commands.push(vec!["ethtool", "-a", interface]);
-            commands.extend(quality::commands(interface, device.is_mlx5()));
+            commands.extend(quality::commands(self.root, interface, device.is_mlx5()));
             if let (true, true, Some(address)) =
                 (device.is_mlx5(), self.privileged, &device.address)
             {
@@ -196,17 +202,11 @@ impl<'r> Host<'r> {
         self.root.number(&format!("proc/sys/{path}"))
     }
 
-    /// Whether a process with one of these names runs.
+    /// Whether a process of this name runs.
     pub(super) fn runs(&self, name: &str) -> bool {
-        self.root
-            .names("proc")
-            .iter()
-            .filter(|entry| entry.bytes().all(|byte| byte.is_ascii_digit()))
-            .any(|pid| {
-                self.root
-                    .text(&format!("proc/{pid}/comm"))
-                    .is_ok_and(|comm| comm == name)
-            })
+        self.programs
+            .get_or_init(|| programs(self.root))
+            .contains(name)
     }
 
     /// The CPUs of the NUMA nodes: how many nodes there are.
@@ -226,6 +226,14 @@ impl<'r> Host<'r> {
             )
         })
     }
+}
+
+fn programs(root: &Root) -> BTreeSet<String> {
+    let entries = root.names("proc").into_iter();
+    let numbers = entries.filter(|entry| entry.bytes().all(|byte| byte.is_ascii_digit()));
+    numbers
+        .filter_map(|pid| root.text(&format!("proc/{pid}/comm")).ok())
+        .collect()
 }
 
 fn functions(root: &Root) -> Vec<Function> {

@@ -13,16 +13,13 @@ pub(in crate::host) struct Quality {
     interface: String,
 }
 
-/// The commands that tell it.
-pub(super) fn commands(interface: &str, mlx5: bool) -> Vec<Vec<&str>> {
-    let mut commands: Vec<Vec<&str>> = TABLES
-        .iter()
-        .map(|table| dcb(table, interface).to_vec())
-        .collect();
-    if mlx5 {
-        commands.push(vec!["mlnx_qos", "-i", interface]);
+/// The commands that tell it: `dcb`'s only where NVIDIA's tool is not installed, as a host may have many interfaces.
+pub(super) fn commands<'a>(root: &Root, interface: &'a str, mlx5: bool) -> Vec<Vec<&'a str>> {
+    if mlx5 && root.installed("mlnx_qos") {
+        return vec![vec!["mlnx_qos", "-i", interface]];
     }
-    commands
+    let tables = TABLES.iter();
+    tables.map(|table| dcb(table, interface).to_vec()).collect()
 }
 
 fn dcb<'a>(table: &'a str, interface: &'a str) -> [&'a str; 7] {

@@ -2,6 +2,7 @@
 
 use std::{
     io::Read as _,
+    path::Path,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -17,12 +18,10 @@ pub(super) fn run(command: &[&str]) -> Result<String, Unread> {
     let Some((program, arguments)) = command.split_first() else {
         return Err(Unread::Absent);
     };
-    let path = std::env::var("PATH").unwrap_or_default();
     let mut child = Command::new(program)
         .args(arguments)
         .env("LC_ALL", "C")
-        // Tools for administrators are not in the path of an ordinary user.
-        .env("PATH", format!("{path}:/usr/sbin:/sbin:/usr/local/sbin"))
+        .env("PATH", path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -44,6 +43,19 @@ pub(super) fn run(command: &[&str]) -> Result<String, Unread> {
             ))),
         }
     })
+}
+
+/// Where commands are looked for. Tools for administrators are not in the path of an ordinary user.
+fn path() -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{path}:/usr/sbin:/sbin:/usr/local/sbin")
+}
+
+/// Whether there is such a command.
+pub(super) fn installed(program: &str) -> bool {
+    path()
+        .split(':')
+        .any(|dir| Path::new(dir).join(program).is_file())
 }
 
 fn text(pipe: Option<impl std::io::Read>) -> String {

@@ -285,6 +285,11 @@ impl Root {
         output
     }
 
+    /// Whether a command is installed on this machine; always, as far as is known, on a recorded one.
+    pub(super) fn installed(&self, program: &str) -> bool {
+        !self.live || command::installed(program)
+    }
+
     /// Runs commands at once, so that their outputs are there when they are asked for.
     pub fn prepare(&self, commands: &[Vec<&str>]) {
         if !self.live {

@@ -273,6 +273,12 @@ static RULES: &[Rule<Raw>] = &[
         let name = format!("marks of queue {} counted", raw.queue);
         raw.settings().others.insert(name, c.at(1));
     }),
+    command(
+        QUEUE,
+        "random-detect drop minimum-threshold <0-4294967295> bytes|kbytes|mbytes|segments|milliseconds|microseconds \
+         maximum-threshold <rest>",
+        |raw, c| raw.queue().drop = c.bytes(0, 1),
+    ),
     command(QUEUE, "random-detect drop <rest>", nothing),
 ];
 
@@ -378,6 +384,7 @@ fn port(name: &str, interface: &Interface, raw: &Raw, map: &Rc<DscpMap>) -> Opti
         queue.strict = mine.strict.or(queue.strict);
         queue.bandwidth = mine.bandwidth.or(queue.bandwidth);
         queue.ecn = mine.ecn.or(queue.ecn);
+        queue.drop = mine.drop.or(queue.drop);
     }
     port.queues = Rc::new(queues);
     port.watched = own

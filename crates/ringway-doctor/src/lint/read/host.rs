@@ -90,6 +90,26 @@ fn pause(raw: &mut Raw, c: &Captured<'_>, ways: [usize; 2]) {
     raw.nic(c.word(0), c.place).pause = Some(c.at(paused));
 }
 
+/// Control bits of ACS that send what passes between devices up to the root (PCI Express Base 5.0, 7.7.8.3).
+const REDIRECTS: u32 = 0b1_1100;
+
+/// Notes a command that turns ACS on: advice to do so, in the BIOS or by hand, takes GPUs and NICs their short way.
+fn acs(raw: &mut Raw, words: &[String], place: Place) {
+    let set = words.iter().find_map(|word| {
+        let (register, value) = word.split_once('=')?;
+        let value = value.split(':').next()?;
+        let acs = register.to_ascii_uppercase().starts_with("ECAP_ACS+");
+        u32::from_str_radix(value, 16).ok().filter(|_| acs)
+    });
+    if let Some(value) = set.filter(|value| value & REDIRECTS != 0) {
+        raw.wrong.push((
+            place,
+            format!("turns ACS's redirection on ({value:#06x}): what passes between a GPU and a NIC goes up to the root and back"),
+            "on bare metal set it to 0000, here and in the BIOS; only virtual machines want it".to_owned(),
+        ));
+    }
+}
+
 static RULES: &[Rule<Raw>] = &[
     command("", "ip link set [dev] <name> mtu <68-65535>", |raw, c| {
         raw.nic(c.word(0), c.place).mtu = c.number(1);
@@ -107,6 +127,7 @@ static RULES: &[Rule<Raw>] = &[
         "ethtool -A <name> autoneg on|off rx on|off tx on|off <rest>",
         |raw, c| pause(raw, c, [2, 3]),
     ),
+    command("", "setpci <rest>", |raw, c| acs(raw, c.rest(), c.place)),
     command("", "mlnx_qos <rest>", |raw, c| {
         let Some(name) = mlnx_qos::interface(c.rest()) else {
             let problem = "mlnx_qos without -i INTERFACE".to_owned();

@@ -550,6 +550,7 @@ fn port(name: &str, interface: &Interface, raw: &Raw) -> Port {
             strict: scheduler.strict,
             bandwidth: scheduler.bandwidth,
             ecn,
+            drop: None,
         };
         queues.insert(number.value, settings);
     }

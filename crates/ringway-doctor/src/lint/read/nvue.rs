@@ -435,6 +435,7 @@ impl Marked {
             strict: self.strict,
             bandwidth: self.bandwidth,
             ecn,
+            drop: None,
         }
     }
 }

@@ -300,6 +300,15 @@ static RULES: &[Rule<Raw>] = &[
             }
         },
     ),
+    command(
+        QUEUING_CLASS,
+        "queue-limit <0-4294967295> bytes|kbytes|mbytes",
+        |raw, c| {
+            if let Some(class) = raw.queue_class() {
+                class.queue.drop = c.bytes(0, 1);
+            }
+        },
+    ),
     command(QUEUING_CLASS, "queue-limit <rest>", nothing),
     command(QUEUING_CLASS, "shape <rest>", nothing),
     opening("", "system qos", SYSTEM, nothing),

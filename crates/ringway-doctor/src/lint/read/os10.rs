@@ -420,6 +420,7 @@ fn port(name: &str, interface: &Interface, raw: &Raw, notes: &mut Notes) -> Port
             strict: what.strict,
             bandwidth: what.bandwidth,
             ecn,
+            drop: None,
         };
         shaped.insert(queue.value, queue_settings);
     }

@@ -30,6 +30,8 @@ struct Raw {
     global: Option<At<String>>,
     ports: BTreeMap<String, Bound>,
     queues: BTreeMap<(String, u8), QueueBound>,
+    /// Bytes that a buffer profile allows a queue, by the profile's name.
+    limits: BTreeMap<String, At<u64>>,
     watchdog: BTreeMap<String, Watch>,
     poll: Option<At<u32>>,
 }
@@ -233,6 +235,16 @@ static RULES: &[Rule<Raw>] = &[
     command("", "BUFFER_QUEUE <key> profile <name>", |raw, c| {
         raw.each_queue(c, |queue| queue.buffer = Some(c.name(1)));
     }),
+    command(
+        "",
+        "BUFFER_PROFILE <name> static_th <0-4294967295>",
+        |raw, c| {
+            if let Some(limit) = c.number(1) {
+                raw.limits.insert(c.word(0).to_owned(), limit);
+            }
+        },
+    ),
+    command("", "BUFFER_PROFILE <rest>", nothing),
     command("", "BUFFER_PG <key> profile <name>", nothing),
     command("", "CABLE_LENGTH <name> <port> <length>", |raw, c| {
         let metres = c.word(2).trim_end_matches('m').parse().ok();
@@ -301,6 +313,7 @@ pub(in super::super) fn read(statements: &[Statement], file: Place, notes: &mut 
         global: None,
         ports: BTreeMap::new(),
         queues: BTreeMap::new(),
+        limits: BTreeMap::new(),
         watchdog: BTreeMap::new(),
         poll: None,
     };
@@ -528,6 +541,7 @@ fn queues(name: &str, raw: &Raw, profiles: &BTreeMap<&String, Marking>, port: &m
             }
         }
         if let Some(buffer) = &bound.buffer {
+            queue.drop = raw.limits.get(&buffer.value).copied();
             let lossless = u32::from(buffer.value.contains("lossless"));
             let name = format!("lossless egress buffer of queue {number}");
             port.others.insert(name, At::new(lossless, buffer.place));

@@ -74,8 +74,38 @@ pub(super) fn judge(fabric: &Fabric, sources: &Sources, notes: &mut Notes) {
              themselves",
         );
     }
+    for switch in &fabric.switches {
+        without(fabric, switch, sources.name(switch.place), notes);
+    }
     hosts(fabric, sources, notes);
     switches(fabric, sources, notes);
+}
+
+/// A switch of which no port is lossless, while hosts pause: it counts their pauses as those of a lossy queue.
+fn without(fabric: &Fabric, switch: &Switch, name: &str, notes: &mut Notes) {
+    if switch.ports.is_empty() || switch.ports.iter().any(Port::takes_part) {
+        return;
+    }
+    let nics = fabric.hosts.iter().flat_map(|host| host.nics.values());
+    let mut paused = nics.filter_map(|nic| nic.pfc.filter(|pfc| pfc.value.contains(&true)));
+    let Some(pfc) = paused.next() else { return };
+    let priorities = (0..8).filter(|&it| pfc.value[it]).map(|it| it.to_string());
+    let priorities = priorities.collect::<Vec<_>>().join(",");
+    match switch.ports.iter().find_map(|port| port.pfc) {
+        Some(off) => notes.error(
+            "path.pfc",
+            name,
+            format!("no port is lossless, and hosts pause priority {priorities}"),
+            "what the hosts ask to hold back is dropped: pauses that one side sends are not heeded by the other",
+            [pfc.place, off.place],
+            "make the same priorities lossless at both ends; or leave out a switch that RoCE does not pass",
+        ),
+        None => notes.cannot(
+            "path.pfc",
+            name,
+            format!("it says nothing of PFC, and hosts pause priority {priorities}: show all of its configuration"),
+        ),
+    }
 }
 
 /// The DSCPs of RoCE's data.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::{
-    model::{Pfc, Port, Switch, Timers, Trust},
+    model::{Ecn, Pfc, Port, Switch, Timers, Trust},
     notes::Notes,
     source::{At, Place},
 };
@@ -184,6 +184,22 @@ fn classification(port: &Port, subject: &str, notes: &mut Notes) {
     }
 }
 
+/// Marking that comes after dropping.
+fn beyond(subject: &str, group: u8, ecn: &Ecn, drop: At<u64>, notes: &mut Notes) {
+    let problem = format!(
+        "queue {group}: marking begins at {} and is complete at {}, and packets are dropped from {} on",
+        ecn.min.value, ecn.max.value, drop.value
+    );
+    let why = "senders hear of congestion by loss before they hear of it by marks: throughput goes up and down like a saw";
+    let places = [ecn.max.place, drop.place];
+    let remedy = "mark well below what drops: lower the marking, or allow the queue more";
+    if drop.value <= ecn.min.value {
+        notes.error("ecn.beyond", subject, problem, why, places, remedy);
+    } else {
+        notes.warning("ecn.beyond", subject, problem, why, places, remedy);
+    }
+}
+
 fn queues(system: Target, port: &Port, subject: &str, alone: bool, notes: &mut Notes) {
     for (group, queue) in port.queues.iter() {
         notes.judged("ecn.order");
@@ -201,6 +217,11 @@ fn queues(system: Target, port: &Port, subject: &str, alone: bool, notes: &mut N
                     [ecn.min.place, ecn.max.place],
                     "make the maximum the greater",
                 );
+            }
+            if let (true, Some(drop)) = (ecn.marks.value, queue.drop)
+                && drop.value < ecn.max.value
+            {
+                beyond(subject, *group, ecn, drop, notes);
             }
             if let (false, Some(priority)) = (ecn.marks.value, lossless) {
                 notes.error(

@@ -43,6 +43,7 @@ impl Answerer {
             // One that is being taken away is left out.
             if let Ok(socket) = DatagramSocket::bind(SocketAddr::new(address.ip, 0), 0, BUFFER) {
                 address.port = socket.local().port();
+                address.hold(&socket);
                 addresses.push(address);
                 sockets.push(socket);
             }
@@ -53,7 +54,7 @@ impl Answerer {
             epoll.add(socket, i as u64, Interest::Read)?;
         }
         epoll.add(&*stop, u64::MAX, Interest::Read)?;
-        let streams = Streams::start(token)?;
+        let streams = Streams::start(token, addresses.clone())?;
         let thread = thread::Builder::new()
             .name("doctor-answers".to_owned())
             .spawn(move || {

@@ -16,8 +16,9 @@ use ringway_sys::{
 use super::{
     MARK,
     message::{HEAD, Message, headers, now},
-    port::{Address, source},
-    stream,
+    port::Address,
+    stream::{self, Rdma},
+    ways::ways,
 };
 
 /// Source ports that are tried: routers that have two equal ways give all of them to one of the two once in 30,000 times.
@@ -54,15 +55,19 @@ pub(in crate::doctor::fleet) struct Peer<'a> {
 }
 
 /// Measures all ways to another host; an error if none leads there.
-pub(in crate::doctor::fleet) fn ask(own: &[Address], peer: &Peer<'_>) -> Result<Vec<Path>, String> {
+pub(in crate::doctor::fleet) fn ask(
+    own: &[Address],
+    peer: &Peer<'_>,
+    rdma: Rdma,
+) -> Result<Vec<Path>, String> {
     let measure = |(from, to): (&Address, &Address)| {
-        let measured = Line::new(from, to, peer).measure();
+        let measured = Line::new(from, to, peer).measure(rdma);
         (
             measured.is_some(),
             measured.unwrap_or_else(|| silent(from, to)),
         )
     };
-    let paths: Vec<(bool, Path)> = ways(own, peer).into_iter().map(measure).collect();
+    let paths: Vec<(bool, Path)> = ways(own, peer.addresses).into_iter().map(measure).collect();
     if !paths.iter().any(|(answers, _)| *answers) {
         let tried: Vec<String> = peer.addresses.iter().map(|it| it.ip.to_string()).collect();
         return Err(format!("no datagram is answered at {}", tried.join(", ")));
@@ -84,41 +89,14 @@ fn silent(from: &Address, to: &Address) -> Path {
     }
 }
 
-/// Addresses on the same network, a pair for each interface; else those between which there is a route.
-fn ways<'a>(own: &'a [Address], peer: &Peer<'a>) -> Vec<(&'a Address, &'a Address)> {
-    let mut found: Vec<(&Address, &Address)> = Vec::new();
-    // IPv4 first: both families of an interface lead the same way.
-    for v4 in [true, false] {
-        for from in own.iter().filter(|it| it.ip.is_ipv4() == v4) {
-            let to = peer
-                .addresses
-                .iter()
-                .find(|to| from.near(to) && from.ip != to.ip);
-            let known = found
-                .iter()
-                .any(|(known, _)| known.interface == from.interface);
-            if let Some(to) = to.filter(|_| !known) {
-                found.push((from, to));
-            }
-        }
-    }
-    if found.is_empty() {
-        let routed = peer.addresses.iter().filter_map(|to| {
-            let from = source(to.ip)?;
-            Some((own.iter().find(|own| own.ip == from)?, to))
-        });
-        found.extend(routed.filter(|(from, to)| from.ip != to.ip).take(1));
-    }
-    found
-}
-
 /// A way to the other host.
-struct Line<'a> {
+pub(super) struct Line<'a> {
     from: &'a Address,
-    to: &'a Address,
-    peer: &'a Peer<'a>,
-    arrivals: Arrivals,
-    trains: u64,
+    pub(super) to: &'a Address,
+    pub(super) peer: &'a Peer<'a>,
+    pub(super) arrivals: Arrivals,
+    /// The last train's name.
+    pub(super) trains: u64,
 }
 
 /// An answer, and how long it took.
@@ -142,7 +120,7 @@ impl<'a> Line<'a> {
     }
 
     /// All that is measured of it; none if nothing is answered.
-    fn measure(mut self) -> Option<Path> {
+    fn measure(mut self, rdma: Rdma) -> Option<Path> {
         let socket = self.socket(0).ok()?;
         (0..CALLS).find_map(|_| self.question(&socket, 0, HEAD, 0))?;
         let mut path = Path {
@@ -155,17 +133,33 @@ impl<'a> Line<'a> {
         let (there, back) = (self.largest(&socket, true), self.largest(&socket, false));
         (path.there.mtu, path.back.mtu) = (there, back);
         let to = SocketAddr::new(self.to.ip, self.peer.stream_port);
-        let rate = |back| stream::measure(self.from.ip, to, self.peer.token, back);
-        (path.there.bandwidth, path.back.bandwidth) = (rate(false), rate(true));
+        let caller = stream::Caller {
+            from: self.from,
+            to,
+            token: self.peer.token,
+        };
+        (path.there.bandwidth, path.back.bandwidth) = (caller.rate(false), caller.rate(true));
+        match rdma.device(self.from, self.to).map(|own| caller.rdma(&own)) {
+            Some(Ok(measured)) => path.rdma = Some(measured),
+            Some(Err(error)) => path.rdma_trouble = Some(format!("{error:#}")),
+            None => {}
+        }
         Some(path)
     }
 
     fn socket(&self, tos: u8) -> io::Result<DatagramSocket> {
-        DatagramSocket::bind(SocketAddr::new(self.from.ip, 0), tos, BUFFER)
+        let socket = DatagramSocket::bind(SocketAddr::new(self.from.ip, 0), tos, BUFFER)?;
+        self.from.hold(&socket);
+        Ok(socket)
     }
 
     /// Sends a datagram of so many bytes.
-    fn send(&self, socket: &DatagramSocket, message: &Message, length: usize) -> io::Result<()> {
+    pub(super) fn send(
+        &self,
+        socket: &DatagramSocket,
+        message: &Message,
+        length: usize,
+    ) -> io::Result<()> {
         let to = SocketAddr::new(self.to.ip, self.to.port);
         let bytes = message.encode(length);
         let sent = socket.send([Outgoing {
@@ -249,12 +243,13 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Round trips by several source ports, of packets that are marked as data is.
+    /// Round trips by several source ports, of packets that are marked as data is, and the routers that they pass.
     fn flows(&mut self, path: &mut Path) {
         path.there.marked = MARK;
         path.back.marked = MARK;
         let mut trips = Vec::new();
         let mut quickest = f64::INFINITY;
+        let mut sockets = Vec::new();
         for _ in 0..FLOWS {
             let Ok(socket) = self.socket(MARK) else {
                 continue;
@@ -282,7 +277,9 @@ impl<'a> Line<'a> {
                 }
             }
             path.flows.push(flow);
+            sockets.push(socket);
         }
+        self.trace(&sockets, &mut path.flows);
         trips.sort_by(f64::total_cmp);
         path.round_trip = trips.first().map(|best| (*best, trips[trips.len() / 2]));
     }

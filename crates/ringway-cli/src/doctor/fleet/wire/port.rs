@@ -4,11 +4,18 @@ use std::{
     collections::BTreeMap,
     fs,
     net::{IpAddr, SocketAddr, UdpSocket},
+    os::fd::AsFd,
+    path::Path,
 };
 
 use ringway_doctor::fleet::Port;
 use ringway_sys::interface_addresses;
+use ringway_verbs::{
+    gid::GidKind,
+    sysfs::{self, DeviceFiles, PortFiles},
+};
 use serde::{Deserialize, Serialize};
+use socket2::SockRef;
 
 /// An address that others may ask at.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,6 +25,10 @@ pub(in crate::doctor::fleet) struct Address {
     pub(super) prefix: u8,
     mtu: Option<u32>,
     speed: Option<f64>,
+    /// Another interface of this host is on the same network: packets leave by one of them for both, unless they are told.
+    crowded: bool,
+    /// The RDMA device that has this address, and its port.
+    pub(super) rdma: Option<(String, u8)>,
     /// The UDP port that answers there.
     pub(super) port: u16,
 }
@@ -35,9 +46,10 @@ impl Address {
     /// The addresses of this host that others may reach, of those that are `allowed`.
     pub(super) fn all(allowed: &[IpAddr]) -> std::io::Result<Vec<Self>> {
         let all = interface_addresses()?.into_iter();
+        let devices = sysfs::devices(Path::new("/")).unwrap_or_default();
         let usable = all
             .filter(|it| !it.loopback && allowed.contains(&it.address) && !link_local(it.address));
-        Ok(usable
+        let mut found: Vec<Self> = usable
             .map(|it| {
                 let file = |file: &str| read(&it.name, file);
                 // Virtual interfaces have no speed, or one that is made up.
@@ -48,13 +60,44 @@ impl Address {
                     speed: file("speed")
                         .filter(|_| card)
                         .map(|megabits| megabits as f64 * 1e6),
-                    interface: it.name,
-                    ip: it.address,
-                    prefix: it.prefix,
-                    port: 0,
+                    rdma: rdma_port(&devices, it.address),
+                    ..Self::of(&it.name, it.address, it.prefix)
                 }
             })
-            .collect())
+            .collect();
+        let crowded: Vec<bool> = found
+            .iter()
+            .map(|it| {
+                let beside = |other: &Self| other.interface != it.interface && it.near(other);
+                found.iter().any(beside)
+            })
+            .collect();
+        for (address, crowded) in found.iter_mut().zip(crowded) {
+            address.crowded = crowded;
+        }
+        Ok(found)
+    }
+
+    /// One of which nothing else is known.
+    pub(super) fn of(interface: &str, ip: IpAddr, prefix: u8) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            ip,
+            prefix,
+            mtu: None,
+            speed: None,
+            crowded: false,
+            rdma: None,
+            port: 0,
+        }
+    }
+
+    /// Has a socket send by this interface where the kernel would take another one of the same network.
+    pub(super) fn hold(&self, socket: &impl AsFd) {
+        if self.crowded {
+            // Linux before 5.7 lets only root: then all go by the interface of the route, as connections of any program do.
+            let _ = SockRef::from(socket).bind_device(Some(self.interface.as_bytes()));
+        }
     }
 
     /// Whether the other is on the same network.
@@ -82,6 +125,19 @@ impl Address {
     pub(super) fn mtu(&self) -> Option<u32> {
         self.mtu
     }
+}
+
+/// The RDMA port that is up and has this address.
+fn rdma_port(devices: &[DeviceFiles], ip: IpAddr) -> Option<(String, u8)> {
+    devices.iter().find_map(|device| {
+        let has = |port: &&PortFiles| {
+            let mut gids = port.gids.iter();
+            port.state == "ACTIVE"
+                && gids.any(|it| it.kind == GidKind::RoceV2 && it.gid.address() == ip)
+        };
+        let port = device.ports.iter().find(has)?;
+        Some((device.name.clone(), port.number))
+    })
 }
 
 /// The address of this host that packets to another leave by.

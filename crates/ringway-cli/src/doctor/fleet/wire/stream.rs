@@ -1,4 +1,4 @@
-//! How many bytes a second come through a stream of TCP, one way at a time.
+//! How many bytes a second come through a stream of TCP, one way at a time; and by RDMA, where both ends have it.
 //!
 //! Who asks says for how long and in which direction. The receiver measures: from a moment after the first byte, when TCP has
 //! found its pace, to the last.
@@ -14,7 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::{Context as _, Result};
+use ringway_doctor::fleet;
 use socket2::{Domain, Protocol, Socket, Type};
+
+use super::port::Address;
+use crate::perf::{Name, Probe};
 
 /// How often a direction is measured: the best counts, as a moment's disturbance only slows down.
 const RUNS: usize = 3;
@@ -31,8 +36,45 @@ const SILENCE: Duration = Duration::from_millis(1500);
 /// Bytes that are handed to the kernel at once.
 const BLOCK: usize = 256 << 10;
 
-/// A question: the token, and whether the asked end sends.
+/// A question: the token, and what is asked for.
 const QUESTION: usize = 9;
+
+/// What is asked for: that the asked end receives, or sends, or serves a probe of RDMA. The device of the last three is a NIC's;
+/// with `IN_SOFTWARE` added Ringway's own.
+const RECEIVE: u8 = 0;
+const SEND_BACK: u8 = 1;
+const PROBES: [(u8, Probe); 3] = [
+    (2, Probe::WriteBandwidth),
+    (3, Probe::ReadBandwidth),
+    (4, Probe::WriteLatency),
+];
+const IN_SOFTWARE: u8 = 16;
+
+/// Which devices RDMA is measured with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(in crate::doctor) enum Rdma {
+    /// NICs, where both ends' interfaces have one.
+    #[default]
+    Nics,
+    /// Ringway's device in software, which takes any interface.
+    Software,
+    /// None.
+    None,
+}
+
+impl Rdma {
+    /// This end's device for a way, if there is one at both ends.
+    pub(super) fn device(self, from: &Address, to: &Address) -> Option<Name> {
+        match self {
+            Self::Nics => {
+                let (device, port) = from.rdma.clone().filter(|_| to.rdma.is_some())?;
+                Some(Name::Verbs(device, port))
+            }
+            Self::Software => Some(Name::Software),
+            Self::None => None,
+        }
+    }
+}
 
 /// Answers those who ask for streams, until it is dropped.
 pub(super) struct Streams {
@@ -42,7 +84,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    pub(super) fn start(token: u64) -> io::Result<Self> {
+    pub(super) fn start(token: u64, addresses: Vec<Address>) -> io::Result<Self> {
         let listener = listen()?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
@@ -54,7 +96,7 @@ impl Streams {
                 while !stopped.load(Ordering::Relaxed) {
                     match listener.accept() {
                         // One at a time: a pair measures alone. What a stranger does ends by itself.
-                        Ok((stream, _)) => drop(answer(stream, token)),
+                        Ok((stream, _)) => drop(answer(stream, token, &addresses)),
                         Err(_) => thread::sleep(Duration::from_millis(2)),
                     }
                 }
@@ -95,41 +137,98 @@ fn listen() -> io::Result<TcpListener> {
     open([0; 16].into()).or_else(|_: io::Error| open([0, 0, 0, 0].into()))
 }
 
-fn answer(mut stream: TcpStream, token: u64) -> io::Result<()> {
+fn answer(mut stream: TcpStream, token: u64, addresses: &[Address]) -> Result<()> {
     prepare(&stream)?;
+    let here = stream.local_addr()?.ip().to_canonical();
+    let here = addresses.iter().find(|it| it.ip == here);
+    if let Some(here) = here {
+        here.hold(&stream);
+    }
     let mut question = [0; QUESTION];
     stream.read_exact(&mut question)?;
     if question[..8] != token.to_be_bytes() {
         return Ok(());
     }
-    if question[8] == 1 {
-        return send(&mut stream);
+    match question[8] {
+        RECEIVE => {
+            let rate = receive(&mut stream)?;
+            Ok(stream.write_all(&rate.to_be_bytes())?)
+        }
+        SEND_BACK => Ok(send(&mut stream)?),
+        other => {
+            let asked = |(number, _): &&(u8, Probe)| *number == other & !IN_SOFTWARE;
+            let (_, probe) = PROBES.iter().find(asked).context("an unknown question")?;
+            let device = match other & IN_SOFTWARE {
+                0 => here.and_then(|it| it.rdma.clone()),
+                _ => return probe.answer(stream, Name::Software),
+            };
+            let (device, port) = device.context("this address is no RDMA device's")?;
+            probe.answer(stream, Name::Verbs(device, port))
+        }
     }
-    let rate = receive(&mut stream)?;
-    stream.write_all(&rate.to_be_bytes())
 }
 
-/// Bytes per second from this end to the other, or back; none if no stream came through.
-pub(super) fn measure(from: IpAddr, to: SocketAddr, token: u64, back: bool) -> Option<f64> {
-    let rates = (0..RUNS).filter_map(|_| run(from, to, token, back).ok());
-    rates.max_by(f64::total_cmp)
+/// The end that asks.
+pub(super) struct Caller<'a> {
+    pub(super) from: &'a Address,
+    pub(super) to: SocketAddr,
+    pub(super) token: u64,
 }
 
-fn run(from: IpAddr, to: SocketAddr, token: u64, back: bool) -> io::Result<f64> {
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-    socket.bind(&SocketAddr::new(from, 0).into())?;
-    socket.connect_timeout(&to.into(), SILENCE)?;
-    let mut stream: TcpStream = socket.into();
-    prepare(&stream)?;
-    stream.write_all(&token.to_be_bytes())?;
-    stream.write_all(&[u8::from(back)])?;
-    if back {
-        return receive(&mut stream);
+impl Caller<'_> {
+    /// Bytes per second from this end to the other, or back; none if no stream came through.
+    pub(super) fn rate(&self, back: bool) -> Option<f64> {
+        let rates = (0..RUNS).filter_map(|_| self.run(back).ok());
+        rates.max_by(f64::total_cmp)
     }
-    send(&mut stream)?;
-    let mut rate = [0; 8];
-    stream.read_exact(&mut rate)?;
-    Ok(f64::from_be_bytes(rate))
+
+    fn run(&self, back: bool) -> io::Result<f64> {
+        if back {
+            return receive(&mut self.call(SEND_BACK)?);
+        }
+        let mut stream = self.call(RECEIVE)?;
+        send(&mut stream)?;
+        let mut rate = [0; 8];
+        stream.read_exact(&mut rate)?;
+        Ok(f64::from_be_bytes(rate))
+    }
+
+    /// RDMA between this end's device and the other's.
+    pub(super) fn rdma(&self, own: &Name) -> Result<fleet::Rdma> {
+        let software = match own {
+            Name::Software => IN_SOFTWARE,
+            Name::Verbs(..) => 0,
+        };
+        let mut found = fleet::Rdma::default();
+        for (number, probe) in PROBES {
+            let stream = self.call(number | software)?;
+            let (figure, devices) = probe.ask(stream, own.clone())?;
+            let place = match probe {
+                Probe::WriteBandwidth => &mut found.there,
+                Probe::ReadBandwidth => &mut found.back,
+                Probe::WriteLatency => &mut found.latency,
+            };
+            *place = figure;
+            found.devices = devices;
+        }
+        Ok(found)
+    }
+
+    fn call(&self, question: u8) -> io::Result<TcpStream> {
+        let socket = Socket::new(
+            Domain::for_address(self.to),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.bind(&SocketAddr::new(self.from.ip, 0).into())?;
+        self.from.hold(&socket);
+        socket.connect_timeout(&self.to.into(), SILENCE)?;
+        let mut stream: TcpStream = socket.into();
+        prepare(&stream)?;
+        stream.write_all(&self.token.to_be_bytes())?;
+        stream.write_all(&[question])?;
+        Ok(stream)
+    }
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {

@@ -1,0 +1,186 @@
+//! What others take of this machine's processors while something is measured.
+
+use std::{collections::BTreeMap, fs, time::Instant};
+
+use ringway_doctor::fleet::{Burner, Strain};
+
+/// Ticks of CPU time per second in /proc (USER_HZ), on all architectures of Linux but two that are gone.
+const TICKS: f64 = 100.0;
+
+/// Processes that take less, in CPUs, are not worth a word.
+const LEAST: f64 = 0.1;
+
+/// How many are named.
+const NAMED: usize = 3;
+
+/// Looks at the counters of the kernel, and once more at the end.
+pub(super) struct Watch {
+    began: Instant,
+    counters: Counters,
+}
+
+/// Counters that only rise.
+#[derive(Default)]
+struct Counters {
+    /// Nanoseconds in which this process' threads ran, and in which they waited for a CPU.
+    own: Option<(u64, u64)>,
+    /// Ticks that were stolen, and all ticks.
+    stolen: (u64, u64),
+    /// Microseconds in which some process waited for a CPU.
+    pressure: Option<u64>,
+    /// Ticks by process.
+    processes: BTreeMap<u32, (String, u64)>,
+}
+
+impl Watch {
+    pub(super) fn start() -> Self {
+        Self {
+            counters: Counters::read(),
+            began: Instant::now(),
+        }
+    }
+
+    /// What was taken since.
+    pub(super) fn end(self) -> Strain {
+        let seconds = self.began.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
+        let (before, now) = (self.counters, Counters::read());
+        let rise = |a: u64, b: u64| b.saturating_sub(a) as f64;
+        let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
+        let waited = before.own.zip(now.own).map(|(a, b)| {
+            let (ran, waited) = (rise(a.0, b.0), rise(a.1, b.1));
+            share(waited, ran + waited)
+        });
+        let own = std::process::id();
+        let burners = now
+            .processes
+            .into_iter()
+            .filter_map(|(pid, (name, ticks))| {
+                let then = before.processes.get(&pid).map_or(0, |(_, ticks)| *ticks);
+                let cpus = rise(then, ticks) / TICKS / seconds;
+                (pid != own && cpus >= LEAST).then_some(Burner { pid, name, cpus })
+            });
+        let mut burners: Vec<Burner> = burners.collect();
+        burners.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
+        burners.truncate(NAMED);
+        Strain {
+            waited,
+            stolen: share(
+                rise(before.stolen.0, now.stolen.0),
+                rise(before.stolen.1, now.stolen.1),
+            ),
+            pressure: before
+                .pressure
+                .zip(now.pressure)
+                .map(|(a, b)| (rise(a, b) / 1e6 / seconds).min(1.0)),
+            burners,
+        }
+    }
+}
+
+impl Counters {
+    fn read() -> Self {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let names = |dir: &str| {
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+            entries.filter_map(|entry| entry.file_name().into_string().ok())
+        };
+        let threads = names("/proc/self/task")
+            .filter_map(|thread| schedstat(&text(&format!("/proc/self/task/{thread}/schedstat"))));
+        let own = threads.reduce(|(ran, waited), it| (ran + it.0, waited + it.1));
+        let processes = names("/proc").filter_map(|name| {
+            let pid: u32 = name.parse().ok()?;
+            Some((pid, process(&text(&format!("/proc/{pid}/stat")))?))
+        });
+        Self {
+            own,
+            stolen: stolen(&text("/proc/stat")),
+            pressure: pressure(&text("/proc/pressure/cpu")),
+            processes: processes.collect(),
+        }
+    }
+}
+
+/// Nanoseconds on a CPU and waiting for one (Linux, Documentation/scheduler/sched-stats.rst).
+fn schedstat(text: &str) -> Option<(u64, u64)> {
+    let mut words = text.split_whitespace().map(str::parse);
+    Some((words.next()?.ok()?, words.next()?.ok()?))
+}
+
+/// The eighth number of the first line, and the sum of the first eight: guests' time is in users' (proc(5)).
+fn stolen(text: &str) -> (u64, u64) {
+    let line = text.lines().find(|line| line.starts_with("cpu "));
+    let line = line.unwrap_or_default();
+    let numbers = line.split_whitespace().skip(1).take(8);
+    let numbers: Vec<u64> = numbers.filter_map(|it| it.parse().ok()).collect();
+    let all = numbers
+        .iter()
+        .fold(0, |all: u64, it| all.saturating_add(*it));
+    (numbers.get(7).copied().unwrap_or(0), all)
+}
+
+/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (Linux, Documentation/accounting/psi.rst).
+fn pressure(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    line.rsplit_once("total=")?.1.trim().parse().ok()
+}
+
+/// A process' name, and its ticks as user and system. The name may have spaces and parentheses (proc(5)).
+fn process(text: &str) -> Option<(String, u64)> {
+    let (_, rest) = text.split_once('(')?;
+    let (name, numbers) = rest.rsplit_once(')')?;
+    // utime and stime are the 14th and 15th field, of which two stand before.
+    let mut numbers = numbers.split_whitespace().skip(11);
+    let user: u64 = numbers.next()?.parse().ok()?;
+    let system: u64 = numbers.next()?.parse().ok()?;
+    Some((name.to_owned(), user.saturating_add(system)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{process::Command, thread, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn lines_of_proc_are_read_and_others_are_not() {
+        assert_eq!(schedstat("348145 70415 2\n"), Some((348_145, 70_415)));
+        assert_eq!(
+            stolen("cpu  89326 38383 34598 78597 2836 0 364 313 50 0\ncpu0 1"),
+            (313, 244_417)
+        );
+        let text = "some avg10=0.27 avg60=7.59 avg300=22.14 total=215908321\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+        assert_eq!(pressure(text), Some(215_908_321));
+        let line =
+            "42 (a (b) c) R 1 42 42 0 -1 4194304 92 0 0 0 17 5 0 0 20 0 1 0 12345 5000000 300";
+        assert_eq!(process(line), Some(("a (b) c".to_owned(), 22)));
+        for text in ["", "x", "42 (", "42 (a) R 1", "some total=x"] {
+            assert_eq!(
+                (schedstat(text), pressure(text), process(text)),
+                (None, None, None),
+                "{text}"
+            );
+            assert_eq!(stolen(text), (0, 0));
+        }
+    }
+
+    #[test]
+    fn who_takes_a_processor_is_named() {
+        let mut burner = Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .unwrap();
+        let watch = Watch::start();
+        thread::sleep(Duration::from_millis(400));
+        let strain = watch.end();
+        burner.kill().unwrap();
+        burner.wait().unwrap();
+        // On a machine whose processors all others want, it may not be one of the first.
+        let crowded = strain.burners.len() == NAMED;
+        let found = strain.burners.iter().find(|it| it.pid == burner.id());
+        assert!(
+            crowded || found.is_some_and(|it| it.cpus > LEAST),
+            "{strain:?}"
+        );
+        assert!((0.0..=1.0).contains(&strain.stolen), "{strain:?}");
+    }
+}
