@@ -107,6 +107,20 @@ impl Network {
         shell(&format!("ip netns exec {}{place} {command}", self.prefix))
     }
 
+    /// Gives a host a second interface on the same network, for whose address it alone answers.
+    fn second(&self, host: &str) -> Result<(), String> {
+        let prefix = &self.prefix;
+        let address = host.parse::<u8>().unwrap() + 101;
+        shell(&format!(
+            "ip link add eth1 netns {prefix}{host} mtu 9000 type veth peer name second{host} netns {prefix}s mtu 9000\n\
+             ip -n {prefix}s link set second{host} master bridge up\n\
+             for end in all eth0 eth1; do\n\
+             ip netns exec {prefix}{host} sh -c \"cd /proc/sys/net/ipv4/conf/$end; echo 1 > arp_ignore; echo 2 > arp_announce; echo 0 > rp_filter\"\n\
+             done\n\
+             ip -n {prefix}{host} address add 10.77.0.{address}/24 dev eth1; ip -n {prefix}{host} link set eth1 up"
+        ))
+    }
+
     /// Puts a hop between a host and the bridge that takes the type of service from what the host sends, until it is dropped.
     fn bleach(&self, host: usize) -> Result<Hop, String> {
         let prefix = &self.prefix;
@@ -372,6 +386,39 @@ fn ranks_of_one_host_are_one_row() {
         String::from_utf8_lossy(&alone.stderr).contains("start it on all of them"),
         "{alone:?}"
     );
+}
+
+#[test]
+fn interfaces_of_one_network_are_measured_each_by_itself() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(network) = Network::new(2) else {
+        return;
+    };
+    for host in ["0", "1"] {
+        network.second(host).unwrap();
+    }
+    // Routes of both interfaces are alike: unless it is told, the kernel sends all by the first.
+    let slow = "tc qdisc add dev eth1 root tbf rate 40mbit burst 64kb latency 200ms";
+    if let Err(reason) = network.run("0", slow) {
+        println!("skipped: cannot slow down a link: {reason}");
+        return;
+    }
+    let (json, _) = result(network.start(|_| None));
+    let paths = json["pairs"][0]["paths"].as_array().unwrap();
+    let ends: Vec<_> = paths
+        .iter()
+        .map(|it| [&it["at_a"], &it["at_b"]].map(|end| end["interface"].as_str().unwrap()))
+        .collect();
+    assert_eq!(ends, [["eth0", "eth0"], ["eth1", "eth1"]], "{json}");
+    let rate = |path: usize, way: &str| paths[path][way]["bandwidth"].as_f64().unwrap();
+    // 40 Mbit/s are 5 MB/s, and what the bucket holds comes at once.
+    assert!(rate(1, "there") < 8e6, "{json}");
+    for (path, way) in [(0, "there"), (0, "back"), (1, "back")] {
+        assert!(
+            rate(path, way) > 2.0 * rate(1, "there"),
+            "{path} {way}: {json}"
+        );
+    }
 }
 
 /// Four hosts at two leaves, which two spines join.
