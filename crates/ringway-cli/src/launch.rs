@@ -18,6 +18,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::output::READER_GONE;
+
 /// How long ranks have to end by themselves when one has failed, before they are killed: long enough for them to
 /// say what they know of it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -199,7 +201,9 @@ impl Job {
         Ok(match end {
             End::Well => ExitCode::SUCCESS,
             End::Failed { rank, status } => {
-                eprintln!("ringway: rank {rank} ended with {}", describe(status));
+                if status.code() != Some(READER_GONE.into()) {
+                    eprintln!("ringway: rank {rank} ended with {}", describe(status));
+                }
                 exit_code(status)
             }
             End::Stopped(status) => {

@@ -10,10 +10,11 @@ use std::{
 };
 
 use anyhow::{Context, Error, Result};
+use ringway::{Communicator, ReduceOp};
 use serde::Serialize;
 
 /// The exit code where the reader of the standard output has gone: what shells give a program that SIGPIPE ended.
-const READER_GONE: u8 = 141;
+pub(crate) const READER_GONE: u8 = 141;
 
 /// Why [`print()`] fails where nobody reads any more, as after `| head -1`: no mistake of anybody's.
 #[derive(Debug)]
@@ -34,6 +35,14 @@ pub(crate) fn print(text: &str) -> Result<()> {
         ErrorKind::BrokenPipe => Error::msg(ReaderGone),
         _ => Error::new(error).context("the standard output cannot be written"),
     })
+}
+
+/// Tells all ranks how rank 0 came off with what it has printed, so that they stop together and no rank takes another's end
+/// for a fault: whether they are to go on, on other ranks than 0; the error itself on rank 0.
+pub(crate) fn goes_on(comm: &Communicator, printed: Result<()>) -> Result<bool> {
+    let mut failed = [u64::from(printed.is_err())];
+    comm.all_reduce(&mut failed, ReduceOp::Max)?;
+    printed.map(|()| failed == [0])
 }
 
 /// Prints a result for programs.

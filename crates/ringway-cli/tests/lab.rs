@@ -215,6 +215,24 @@ fn ranks_run_in_their_hosts_and_all_spines_carry() {
         (&"reno".into(), &8.into())
     );
 
+    let shuffled = [
+        "lab",
+        "run",
+        file.path(),
+        "--order",
+        "random:1",
+        "--",
+        "hostname",
+    ];
+    let out = succeed(&shuffled);
+    let mut hosts: Vec<&str> = out.lines().map(|line| &line[4..]).collect();
+    hosts.sort_unstable();
+    assert_eq!(
+        hosts,
+        (0..8).map(|h| format!("host{h}")).collect::<Vec<_>>()
+    );
+    assert!(!out.contains("[0] host0\n"), "{out}");
+
     let ringway = env!("CARGO_BIN_EXE_ringway");
     let bench = [
         "bench",

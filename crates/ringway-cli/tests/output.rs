@@ -32,6 +32,41 @@ fn a_reader_that_has_enough_is_no_fault() {
     }
 }
 
+/// The reader goes when it has read the heading: no rank takes that for a fault of another.
+#[test]
+fn ranks_stop_together_when_their_reader_has_gone() {
+    let few = [
+        "bench",
+        "all-reduce",
+        "--ranks",
+        "3",
+        "--sizes",
+        "4,64,1K,4K",
+        "-n",
+        "5",
+    ];
+    let step = [
+        "bench",
+        "step",
+        "--ranks",
+        "3",
+        "--scale",
+        "0.001",
+        "--compute",
+        "0.01",
+        "-n",
+        "1",
+    ];
+    for arguments in [&few[..], &step] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = output(arguments, writer.into());
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(words, "", "{arguments:?}");
+        assert_eq!(output.status.code(), Some(141), "{arguments:?}");
+    }
+}
+
 #[test]
 fn a_full_disk_is_named() {
     for arguments in COMMANDS {

@@ -1,4 +1,4 @@
-//! The ranks: their executors and processors, driven over a network.
+//! The ranks: their programs, executors and processors, driven over a network.
 
 use std::{
     cmp::Reverse,
@@ -11,15 +11,23 @@ use ringway_plan::{Action, ActionId, Executor, Rank};
 use crate::{
     error::SimError,
     network::{Message, Network, Passage},
+    program::{Act, Operation},
     scenario::Scenario,
-    simulation::Streams,
+    simulation::Manner,
     time::{Moment, Time},
     trace::{Kind, Record},
     world::World,
 };
 
-/// From, to, lane, message, slice.
-type Key = (Rank, Rank, u16, u32, u32);
+/// Operation, from, to, lane, message, slice.
+type Key = (u32, Rank, Rank, u16, u32, u32);
+
+/// A rank's part in an operation.
+#[derive(Clone, Copy)]
+struct Part {
+    operation: u32,
+    rank: Rank,
+}
 
 /// One side of a message that has started.
 #[derive(Clone, Copy)]
@@ -33,6 +41,7 @@ struct Half {
 /// A message of which both sides have started.
 #[derive(Clone, Copy)]
 struct Flight {
+    operation: u32,
     from: Rank,
     to: Rank,
     sent: ActionId,
@@ -42,7 +51,9 @@ struct Flight {
 #[derive(Clone, Copy)]
 enum Event {
     /// An action of a rank is done.
-    Done { rank: Rank, id: ActionId },
+    Done { part: Part, id: ActionId },
+    /// A rank has computed what its program says.
+    Computed { rank: Rank },
     /// Both sides of a message have started.
     Meets { flight: Flight, message: Message },
     /// The sender has spent its overhead.
@@ -89,9 +100,15 @@ enum Change {
 pub(crate) struct Drive<'a, N> {
     fabric: &'a Fabric,
     network: N,
-    executors: Vec<Executor>,
+    operations: &'a [Operation<'a>],
+    acts: &'a [Act],
+    manner: Manner,
+    /// By rank, how many acts are behind it, and the operation that it waits for.
+    passed: Vec<usize>,
+    waiting: Vec<Option<u32>>,
+    /// By operation and rank, while it is under way.
+    executors: Vec<Vec<Option<Executor>>>,
     natures: Vec<Nature>,
-    streams: Streams,
     /// When each rank's processor, and its posting of messages, is free.
     processors: Vec<Moment>,
     posting: Vec<Moment>,
@@ -100,8 +117,7 @@ pub(crate) struct Drive<'a, N> {
     events: BinaryHeap<Reverse<Due>>,
     count: u64,
     sends: Vec<u64>,
-    /// Which ranks are done, how many are not, and the last that happened.
-    finished: Vec<bool>,
+    /// How many ranks are not at the end of their program, and the last that happened.
     undone: usize,
     end: Moment,
     changes: VecDeque<(Time, Change)>,
@@ -126,9 +142,8 @@ impl<'a, N: Network> Drive<'a, N> {
         world: &World,
         scenario: &Scenario,
         network: N,
-        executors: Vec<Executor>,
-        streams: Streams,
-        record: bool,
+        (operations, acts): (&'a [Operation<'a>], &'a [Act]),
+        manner: Manner,
     ) -> Self {
         let n = world.ranks();
         let nature = |rank| {
@@ -158,9 +173,13 @@ impl<'a, N: Network> Drive<'a, N> {
         Self {
             fabric,
             network,
-            executors,
+            operations,
+            acts,
+            manner,
+            passed: vec![0; n],
+            waiting: vec![None; n],
+            executors: vec![vec![None; n]; operations.len()],
             natures: (0..n).map(nature).collect(),
-            streams,
             processors: vec![Moment::START; n],
             posting: vec![Moment::START; n],
             halves: HashMap::new(),
@@ -168,13 +187,12 @@ impl<'a, N: Network> Drive<'a, N> {
             events: BinaryHeap::new(),
             count: 0,
             sends: vec![0; n],
-            finished: vec![false; n],
             undone: n,
             end: Moment::START,
             changes: changes.into(),
             down: Vec::new(),
             numbers: 0,
-            records: record.then(Vec::new),
+            records: manner.record.then(Vec::new),
             messages: 0,
         }
     }
@@ -182,8 +200,8 @@ impl<'a, N: Network> Drive<'a, N> {
     /// Runs all ranks to their end.
     pub(crate) fn run(mut self) -> Result<End, SimError> {
         let mut now = Time::default();
-        for rank in 0..self.executors.len() {
-            self.poll(rank, Moment::START);
+        for rank in 0..self.passed.len() {
+            self.go_on(rank, Moment::START);
         }
         loop {
             // All that ranks do at a time, before the network goes on.
@@ -221,7 +239,8 @@ impl<'a, N: Network> Drive<'a, N> {
 
     fn handle(&mut self, now: Moment, event: Event) {
         match event {
-            Event::Done { rank, id } => self.done(rank, id, now),
+            Event::Done { part, id } => self.done(part, id, now),
+            Event::Computed { rank } => self.go_on(rank, now),
             Event::Meets { flight, message } => {
                 let posting = &mut self.posting[flight.from];
                 let start = now.or_later(*posting);
@@ -242,10 +261,46 @@ impl<'a, N: Network> Drive<'a, N> {
         }
     }
 
-    fn done(&mut self, rank: Rank, id: ActionId, now: Moment) {
-        self.executors[rank].handle_done(id);
+    /// Acts of a rank's program, up to one that takes time.
+    fn go_on(&mut self, rank: Rank, now: Moment) {
         self.end = self.end.or_later(now);
-        self.poll(rank, now);
+        while let Some(act) = self.acts.get(self.passed[rank]).copied() {
+            if let Act::Wait(operation) = act
+                && self.executors[operation][rank].is_some()
+            {
+                self.waiting[rank] = Some(operation as u32);
+                return;
+            }
+            self.passed[rank] += 1;
+            match act {
+                Act::Wait(_) => {}
+                Act::Start(operation) => {
+                    let executor =
+                        self.operations[operation].executor(rank, self.manner.slice_bytes);
+                    self.executors[operation][rank] = Some(executor);
+                    let operation = operation as u32;
+                    self.poll(Part { operation, rank }, now);
+                }
+                Act::Compute(time) => {
+                    let at = now.at.after(time);
+                    return self.at(Moment { at, ..now }, Event::Computed { rank });
+                }
+            }
+        }
+        self.undone -= 1;
+    }
+
+    fn done(&mut self, part: Part, id: ActionId, now: Moment) {
+        self.end = self.end.or_later(now);
+        if let Some(executor) = &mut self.executors[part.operation as usize][part.rank] {
+            executor.handle_done(id);
+            self.poll(part, now);
+        }
+        let Part { operation, rank } = part;
+        let is_over = self.executors[operation as usize][rank].is_none();
+        if is_over && self.waiting[rank].take_if(|it| *it == operation).is_some() {
+            self.go_on(rank, now);
+        }
     }
 
     /// A message has left, and will be there.
@@ -262,17 +317,25 @@ impl<'a, N: Network> Drive<'a, N> {
             cause: Some(passage.id),
             ..moment
         };
+        let part = |rank| Part {
+            operation: flight.operation,
+            rank,
+        };
         let wanted = Event::Done {
-            rank: flight.to,
+            part: part(flight.to),
             id: flight.wanted,
         };
         self.at(mark(passage.arrives), wanted);
-        self.done(flight.from, flight.sent, mark(passage.left));
+        self.done(part(flight.from), flight.sent, mark(passage.left));
     }
 
-    /// Starts all that a rank may start now.
-    fn poll(&mut self, rank: Rank, now: Moment) {
-        while let Some(action) = self.executors[rank].poll() {
+    /// Starts all that a rank may start now in an operation, which may be over then.
+    fn poll(&mut self, part: Part, now: Moment) {
+        let Part { operation, rank } = part;
+        let Some(mut executor) = self.executors[operation as usize][rank].take() else {
+            return;
+        };
+        while let Some(action) = executor.poll() {
             match action {
                 Action::Send {
                     id,
@@ -284,7 +347,7 @@ impl<'a, N: Network> Drive<'a, N> {
                 } => {
                     self.sends[rank] += 1;
                     let number = self.sends[rank];
-                    let key = (rank, peer, lane, message, slice);
+                    let key = (operation, rank, peer, lane, message, slice);
                     self.half(
                         key,
                         src.len,
@@ -304,7 +367,7 @@ impl<'a, N: Network> Drive<'a, N> {
                     slice,
                     dst,
                 } => {
-                    let key = (peer, rank, lane, message, slice);
+                    let key = (operation, peer, rank, lane, message, slice);
                     self.half(
                         key,
                         dst.len,
@@ -325,7 +388,7 @@ impl<'a, N: Network> Drive<'a, N> {
                     len,
                     ..
                 } => {
-                    let key = (peer, rank, lane, message, slice);
+                    let key = (operation, peer, rank, lane, message, slice);
                     self.half(
                         key,
                         len,
@@ -339,11 +402,11 @@ impl<'a, N: Network> Drive<'a, N> {
                 }
                 Action::Combine { id, dst, .. }
                 | Action::Copy { id, dst, .. }
-                | Action::Reduce { id, dst, .. } => self.work(rank, id, dst.len, now),
+                | Action::Reduce { id, dst, .. } => self.work(part, id, dst.len, now),
             }
         }
-        if self.executors[rank].is_done() && !std::mem::replace(&mut self.finished[rank], true) {
-            self.undone -= 1;
+        if !executor.is_done() {
+            self.executors[operation as usize][rank] = Some(executor);
         }
     }
 
@@ -353,13 +416,14 @@ impl<'a, N: Network> Drive<'a, N> {
             return;
         };
         let (sent, wanted) = if sends { (half, other) } else { (other, half) };
-        let (from, to, lane, message, slice) = key;
+        let (operation, from, to, lane, message, slice) = key;
         let since = sent.since.or_later(wanted.since);
         let bytes = len as u64;
         let id = self.number(Kind::Message { to }, from, bytes);
-        let stream = self.streams.of(lane, message, slice);
+        let stream = self.manner.streams.of(lane, message, slice);
         let event = Event::Meets {
             flight: Flight {
+                operation,
                 from,
                 to,
                 sent: sent.id,
@@ -381,7 +445,8 @@ impl<'a, N: Network> Drive<'a, N> {
     }
 
     /// A reduction or copy: a rank's processor does one at a time.
-    fn work(&mut self, rank: Rank, id: ActionId, len: usize, now: Moment) {
+    fn work(&mut self, part: Part, id: ActionId, len: usize, now: Moment) {
+        let rank = part.rank;
         let start = now.or_later(self.processors[rank]);
         let takes = Time::of_bytes(len as f64, self.natures[rank].reduce);
         let number = self.number(Kind::Work, rank, len as u64);
@@ -395,7 +460,7 @@ impl<'a, N: Network> Drive<'a, N> {
             record.cause = start.cause;
         }
         self.processors[rank] = done;
-        self.at(done, Event::Done { rank, id });
+        self.at(done, Event::Done { part, id });
     }
 
     /// A number for something that takes time, and its record.
@@ -440,10 +505,9 @@ impl<'a, N: Network> Drive<'a, N> {
     /// Who waits for what, when nothing will happen any more.
     fn stalled(&self, now: Time) -> SimError {
         let waits = |executor: &Executor| executor.pending().first().map(ToString::to_string);
-        let waiting = self.executors.iter().enumerate();
-        let first = waiting
-            .filter(|(_, e)| !e.is_done())
-            .find_map(|(rank, e)| Some((rank, waits(e)?)));
+        let parts = self.executors.iter().flat_map(|of| of.iter().enumerate());
+        let mut under_way = parts.filter_map(|(rank, e)| Some((rank, e.as_ref()?)));
+        let first = under_way.find_map(|(rank, e)| Some((rank, waits(e)?)));
         let (rank, what) = first.unwrap_or_default();
         SimError::Stalled {
             at: now.to_string(),

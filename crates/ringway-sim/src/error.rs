@@ -23,6 +23,16 @@ pub enum SimError {
         /// How many it has.
         gpus: usize,
     },
+    /// A program that starts or waits for what it cannot.
+    #[error(
+        "act {at} of a program of {operations} operations: expected each to be started once, and waited for only after that"
+    )]
+    Program {
+        /// Which act.
+        at: usize,
+        /// How many operations there are.
+        operations: usize,
+    },
     /// A schedule for another number of ranks.
     #[error(
         "a schedule of {schedule} ranks for a world of {world}; make it for the world's topology"

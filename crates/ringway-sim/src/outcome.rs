@@ -3,7 +3,7 @@
 use ringway_plan::Collective;
 
 use crate::{
-    time::Moment,
+    time::{Moment, Time},
     trace::{Record, path},
 };
 
@@ -33,6 +33,17 @@ pub struct Outcome {
     pub records: Vec<Record>,
     pub(crate) ranks: usize,
     pub(crate) collective: Collective,
+}
+
+/// What a program of several operations came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elapsed {
+    /// When the last rank was at its end.
+    pub end: Time,
+    /// Messages between ranks, slices counted one by one.
+    pub messages: u64,
+    /// By [`ringway_fabric::Hop::index`].
+    pub hops: Vec<HopLoad>,
 }
 
 /// By what nccl-tests multiplies the size by time to get what each rank's link carries in the best algorithm.

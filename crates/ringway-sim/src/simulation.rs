@@ -3,22 +3,19 @@
 use std::collections::{BTreeSet, HashMap};
 
 use ringway_fabric::{Fabric, Hop, NodeId, Routes};
-use ringway_plan::{Executor, Layout, Memory, Op, Rank, Verified};
+use ringway_plan::{Op, Rank, Verified};
 
 use crate::{
     drive::{Drive, End},
     error::SimError,
     flow::Flows,
     network::Network,
-    outcome::{HopLoad, Outcome},
+    outcome::{Elapsed, HopLoad, Outcome},
     ports::Ports,
+    program::{self, Act, Operation},
     scenario::Scenario,
     world::World,
 };
-
-/// A vector is cut in no more slices than this divided by the ranks, or 32 if that is more; each then stands for several. A
-/// pipeline over h ranks that is cut in s slices takes longer by h / s, as in [`ringway_plan::predict`].
-const SLICES: usize = 4096;
 
 /// How much of a network is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +48,15 @@ impl Streams {
     }
 }
 
+/// How vectors go over the network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) slice_bytes: usize,
+    pub(crate) streams: Streams,
+    /// Whether all that takes time is kept.
+    pub(crate) record: bool,
+}
+
 /// See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Simulation<'a> {
@@ -59,10 +65,8 @@ pub struct Simulation<'a> {
     scenario: Scenario,
     level: Level,
     seed: u64,
-    slice_bytes: usize,
-    streams: Streams,
+    manner: Manner,
     paths: Paths,
-    record: bool,
 }
 
 impl<'a> Simulation<'a> {
@@ -74,13 +78,15 @@ impl<'a> Simulation<'a> {
             scenario: Scenario::default(),
             level: Level::Flow,
             seed: 0,
-            slice_bytes: 128 << 10,
-            streams: Streams {
-                count: 1,
-                common: false,
+            manner: Manner {
+                slice_bytes: 128 << 10,
+                streams: Streams {
+                    count: 1,
+                    common: false,
+                },
+                record: false,
             },
             paths: Paths::new(),
-            record: false,
         }
     }
 
@@ -107,7 +113,7 @@ impl<'a> Simulation<'a> {
     /// In slices of so many bytes, at least 8.
     #[must_use]
     pub fn with_slice_bytes(mut self, slice_bytes: usize) -> Self {
-        self.slice_bytes = slice_bytes.max(8);
+        self.manner.slice_bytes = slice_bytes.max(8);
         self
     }
 
@@ -116,7 +122,7 @@ impl<'a> Simulation<'a> {
     #[must_use]
     pub fn with_streams(mut self, streams: u32) -> Self {
         let (count, common) = (streams.max(1), false);
-        self.streams = Streams { count, common };
+        self.manner.streams = Streams { count, common };
         self
     }
 
@@ -124,7 +130,7 @@ impl<'a> Simulation<'a> {
     #[must_use]
     pub fn with_connections(mut self, connections: u32) -> Self {
         let (count, common) = (connections.max(1), true);
-        self.streams = Streams { count, common };
+        self.manner.streams = Streams { count, common };
         self
     }
 
@@ -138,39 +144,71 @@ impl<'a> Simulation<'a> {
     /// With a record of all that takes time: about 56 bytes for each slice that is sent or reduced.
     #[must_use]
     pub const fn with_records(mut self) -> Self {
-        self.record = true;
+        self.manner.record = true;
         self
     }
 
     /// Runs `schedule` on a vector of `bytes`, out of place. Where ranks have parts, `bytes` are rounded up to a multiple of
     /// the ranks.
     pub fn run(&self, schedule: &Verified, bytes: usize) -> Result<Outcome, SimError> {
+        let operation = Operation::new(schedule, bytes);
+        let end = self.end(&[operation], &[Act::Start(0), Act::Wait(0)])?;
+        Ok(Outcome {
+            end: end.end,
+            bytes: operation.bytes(),
+            messages: end.messages,
+            hops: self.loads(&end),
+            records: end.records,
+            ranks: self.world.ranks(),
+            collective: schedule.collective,
+        })
+    }
+
+    /// Runs a program that all ranks have: operations, which share the network where several are under way, and computation.
+    /// Every operation is started once, and messages of a pair of ranks follow each other in the order in which they can go.
+    pub fn run_program(
+        &self,
+        operations: &[Operation<'_>],
+        acts: &[Act],
+    ) -> Result<Elapsed, SimError> {
+        let end = self.end(operations, acts)?;
+        Ok(Elapsed {
+            end: end.end.at,
+            messages: end.messages,
+            hops: self.loads(&end),
+        })
+    }
+
+    fn end(&self, operations: &[Operation<'_>], acts: &[Act]) -> Result<End, SimError> {
         let n = self.world.ranks();
-        if schedule.ranks() != n {
-            return Err(SimError::Ranks {
-                schedule: schedule.ranks(),
-                world: n,
-            });
+        program::check(operations.len(), acts)?;
+        for operation in operations {
+            if operation.schedule().ranks() != n {
+                return Err(SimError::Ranks {
+                    schedule: operation.schedule().ranks(),
+                    world: n,
+                });
+            }
         }
-        self.check_paths(schedule)?;
-        let bytes = match schedule.collective.has_parts() {
-            true => bytes.next_multiple_of(n),
-            false => bytes,
-        };
-        let end = match self.level {
+        self.check_paths(operations)?;
+        match self.level {
             Level::Latency => {
                 if !self.scenario.changes.is_empty() || !self.scenario.background.is_empty() {
                     return Err(SimError::Level);
                 }
                 let network = Ports::new(self.fabric, self.world, &self.scenario);
-                self.drive(network, schedule, bytes)?
+                self.drive(network, operations, acts)
             }
             Level::Flow => {
                 let network = Flows::new(self.fabric, self.world, &self.scenario, self.seed)
                     .with_paths(self.paths.clone());
-                self.drive(network, schedule, bytes)?
+                self.drive(network, operations, acts)
             }
-        };
+        }
+    }
+
+    /// What links have carried.
+    fn loads(&self, end: &End) -> Vec<HopLoad> {
         let seconds = end.end.at.seconds();
         let rate = |hop: usize| self.fabric.links()[hop / 2].rate;
         let load = |(hop, &bytes): (usize, &f64)| HopLoad {
@@ -182,66 +220,54 @@ impl<'a> Simulation<'a> {
                 0.0
             },
         };
-        Ok(Outcome {
-            end: end.end,
-            bytes,
-            messages: end.messages,
-            hops: end.carried.iter().enumerate().map(load).collect(),
-            records: end.records,
-            ranks: n,
-            collective: schedule.collective,
-        })
+        end.carried.iter().enumerate().map(load).collect()
     }
 
     fn drive<N: Network>(
         &self,
         network: N,
-        schedule: &Verified,
-        bytes: usize,
+        operations: &[Operation<'_>],
+        acts: &[Act],
     ) -> Result<End, SimError> {
-        let n = self.world.ranks();
-        let slice_bytes = self
-            .slice_bytes
-            .max(bytes.div_ceil((SLICES / n).max(32)))
-            .next_multiple_of(8);
-        let executor = |rank| {
-            let (collective, chunks) = (schedule.collective, schedule.chunks);
-            let program = &schedule.programs[rank];
-            let layout = Layout::even(collective, program, n, chunks, rank, bytes, 1);
-            Executor::new(schedule, rank, &layout, slice_bytes, Memory::Apart)
-        };
-        let executors = (0..n).map(executor).collect();
         let drive = Drive::new(
             self.fabric,
             self.world,
             &self.scenario,
             network,
-            executors,
-            self.streams,
-            self.record,
+            (operations, acts),
+            self.manner,
         );
         drive.run()
     }
 
     /// Ranks reach those that they send to, when all links are up.
-    fn check_paths(&self, schedule: &Verified) -> Result<(), SimError> {
-        let routes = Routes::new(self.fabric);
-        for (rank, program) in schedule.programs.iter().enumerate() {
-            let ops = program.lanes.iter().flat_map(|l| &l.steps).map(|s| s.op);
-            let peers: BTreeSet<Rank> = ops
-                .filter_map(|op| match op {
-                    Op::Send { peer, .. } => Some(peer),
+    fn check_paths(&self, operations: &[Operation<'_>]) -> Result<(), SimError> {
+        let mut pairs = BTreeSet::new();
+        let mut last: Option<&Verified> = None;
+        for operation in operations {
+            let schedule = operation.schedule();
+            if last
+                .replace(schedule)
+                .is_some_and(|last| std::ptr::eq(last, schedule))
+            {
+                continue;
+            }
+            for (rank, program) in schedule.programs.iter().enumerate() {
+                let ops = program.lanes.iter().flat_map(|l| &l.steps).map(|s| s.op);
+                pairs.extend(ops.filter_map(|op| match op {
+                    Op::Send { peer, .. } => Some((rank, peer)),
                     _ => None,
-                })
-                .collect();
-            for peer in peers {
-                let (from, to) = (self.world.place(rank), self.world.place(peer));
-                if routes.hops(self.fabric, from.port(), to.port()).is_none() {
-                    return Err(SimError::Unreachable {
-                        from: self.fabric.node_name(NodeId(from.host)),
-                        to: self.fabric.node_name(NodeId(to.host)),
-                    });
-                }
+                }));
+            }
+        }
+        let routes = Routes::new(self.fabric);
+        for (rank, peer) in pairs {
+            let (from, to) = (self.world.place(rank), self.world.place(peer));
+            if routes.hops(self.fabric, from.port(), to.port()).is_none() {
+                return Err(SimError::Unreachable {
+                    from: self.fabric.node_name(NodeId(from.host)),
+                    to: self.fabric.node_name(NodeId(to.host)),
+                });
             }
         }
         Ok(())

@@ -153,7 +153,9 @@ impl Bench {
         } else {
             Files::default()
         };
-        let rows = self.measure(&comm, &case)?;
+        let Some(rows) = self.measure(&comm, &case)? else {
+            return Ok(ExitCode::SUCCESS);
+        };
         // Before files are written: what fails then is no other rank's fault.
         comm.barrier()?;
         if comm.rank() > 0 {
@@ -167,8 +169,8 @@ impl Bench {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Measures all sizes; rank 0 prints them as they come.
-    fn measure(&self, comm: &Communicator, case: &Case) -> Result<Vec<Sample>> {
+    /// Measures all sizes; rank 0 prints them as they come. None on other ranks where it cannot.
+    fn measure(&self, comm: &Communicator, case: &Case) -> Result<Option<Vec<Sample>>> {
         let measure = Measure {
             comm,
             collective: case.collective,
@@ -188,22 +190,26 @@ impl Bench {
         if let Some(remark) = remark.filter(|_| print) {
             eprintln!("ringway: {remark}");
         }
-        if table {
-            output::print(&report::heading(&measure))?;
+        let say = |text: &str| match table {
+            true => output::goes_on(comm, output::print(text)),
+            false => output::goes_on(comm, Ok(())),
+        };
+        if !say(&report::heading(&measure))? {
+            return Ok(None);
         }
         let mut rows = Vec::with_capacity(vectors.len());
         measure.settle()?;
         for bytes in vectors {
             let row = measure.size(bytes)?;
-            if table {
-                output::print(&report::line(&row))?;
+            if !say(&report::line(&row))? {
+                return Ok(None);
             }
             rows.push(row);
         }
         if table {
             output::print(&report::summary(&rows))?;
         }
-        Ok(rows)
+        Ok(Some(rows))
     }
 
     /// The files to write, each with its flag.

@@ -12,7 +12,7 @@ use super::{
     stats,
 };
 use crate::{
-    fabric,
+    fabric::{self, Order},
     launch::{self, Job, Seat},
     output::Output,
 };
@@ -20,7 +20,7 @@ use crate::{
 /// Make a lab, run a program in its hosts, and end it.
 ///
 /// The program starts once for each rank, in the rank's host, with the environment variables that torchrun sets; it is told
-/// nothing else, so any program will do. GROUP_RANK is the number of the host. While it runs, `ringway lab rate`, `cut`, `heal`, `stats` and
+/// nothing else, so any program will do. GROUP_RANK is the number of the host, in the order of ranks. While it runs, `ringway lab rate`, `cut`, `heal`, `stats` and
 /// `exec` work from outside. The exit code is that of the rank that failed.
 #[derive(Debug, Args)]
 #[command(
@@ -38,6 +38,9 @@ pub(crate) struct Run {
     /// Ranks of each host; the GPUs of the first host unless said.
     #[arg(long)]
     ranks_per_host: Option<usize>,
+    /// The hosts of ranks: `file`, or `random:SEED` as launchers may have it.
+    #[arg(long, default_value = "file", value_parser = fabric::order)]
+    order: Order,
     /// The port that ranks meet at.
     #[arg(long)]
     port: Option<u16>,
@@ -72,7 +75,7 @@ impl Run {
     fn inside(self) -> Result<ExitCode> {
         let lab = self.network.build()?;
         let fabric = lab.fabric();
-        let hosts: Vec<usize> = (0..fabric::hosts(fabric, self.hosts)?).collect();
+        let hosts = self.order.of(fabric::hosts(fabric, self.hosts)?);
         let per_host = fabric::ranks_per_host(fabric, self.ranks_per_host);
         let job = Job {
             command: self.command,
@@ -83,7 +86,10 @@ impl Run {
             },
             master: Some(IpAddr::V4(host_address(
                 lab.fabric(),
-                Port { host: 0, nic: 0 },
+                Port {
+                    host: hosts[0],
+                    nic: 0,
+                },
             ))),
             port: self.port,
         };

@@ -1,12 +1,15 @@
 //! Stages as a table and as JSON.
 
+use std::time::Duration;
+
 use anyhow::Result;
-use ringway::Communicator;
 use serde::Serialize;
 
-use super::{Stage, Step, train::Figures};
+use super::{Stage, Step, timeline::Timeline, train::Figures};
+use crate::output;
 
 /// A stage, measured.
+#[derive(Clone, Copy)]
 pub(super) struct Row {
     pub(super) stage: Stage,
     /// Collective operations of a step.
@@ -27,39 +30,102 @@ impl Row {
     }
 }
 
-pub(super) fn heading(step: &Step, comm: &Communicator, bytes: usize, compute: f64) -> String {
-    let (what, how) = (
-        format!("{} x {}", step.model, step.scale),
-        format!("{} ranks over {}", comm.size(), comm.path()),
-    );
-    format!(
-        "{what}: {:.1} MB of gradients, {how}; compute {:.1} ms, waited for\n\n{:<14} {:>10} {:>9} {:>15} {:>11} {:>14} {:>9}\n",
-        bytes as f64 / 1e6,
-        compute * 1e3,
-        "stage",
-        "step ms",
-        "speed-up",
-        "communication %",
-        "operations",
-        "sent MB a rank",
-        "CPU s"
-    )
+/// Rows as text, as they come.
+pub(super) struct Table<'a> {
+    step: &'a Step,
+    /// On what.
+    how: String,
+    first: Option<Row>,
 }
 
-pub(super) fn line(row: &Row, baseline: Option<&Row>) -> String {
-    let figures = &row.figures;
-    let first = baseline.map_or(figures.step, |row| row.figures.step);
-    let plus = if baseline.is_some() { "+ " } else { "" };
-    format!(
-        "{:<14} {:>10.1} {:>9.2} {:>15.1} {:>11} {:>14.2} {:>9.3}\n",
-        format!("{plus}{}", row.name()),
-        figures.step * 1e3,
-        first / figures.step,
-        row.share() * 100.0,
-        row.operations,
-        figures.wire / 1e6,
-        figures.processor
-    )
+impl<'a> Table<'a> {
+    pub(super) const fn new(step: &'a Step, how: String) -> Self {
+        Self {
+            step,
+            how,
+            first: None,
+        }
+    }
+
+    /// A row, below the heading if it is the first; nothing where the standard output is for programs.
+    pub(super) fn print(&mut self, row: &Row, bytes: usize) -> Result<()> {
+        if self
+            .step
+            .json
+            .as_ref()
+            .is_some_and(|p| p.as_os_str() == "-")
+        {
+            return Ok(());
+        }
+        if self.first.is_none() {
+            output::print(&self.heading(bytes, row.compute))?;
+        }
+        output::print(&self.line(row))?;
+        self.first.get_or_insert(*row);
+        Ok(())
+    }
+
+    fn heading(&self, bytes: usize, compute: f64) -> String {
+        format!(
+            "{} x {}: {:.1} MB of gradients, {}; compute {:.1} ms, waited for\n\n{:<14} {:>10} {:>9} {:>15} {:>11} {:>14} {:>9}\n",
+            self.step.model,
+            self.step.scale,
+            bytes as f64 / 1e6,
+            self.how,
+            compute * 1e3,
+            "stage",
+            "step ms",
+            "speed-up",
+            "communication %",
+            "operations",
+            "sent MB a rank",
+            "CPU s"
+        )
+    }
+
+    fn line(&self, row: &Row) -> String {
+        let figures = &row.figures;
+        let first = self.first.map_or(figures.step, |row| row.figures.step);
+        let plus = if self.first.is_some() { "+ " } else { "" };
+        let processor = figures
+            .processor
+            .map_or_else(|| "-".to_owned(), |s| format!("{s:.3}"));
+        format!(
+            "{:<14} {:>10.1} {:>9.2} {:>15.1} {:>11} {:>14.2} {:>9}\n",
+            format!("{plus}{}", row.name()),
+            figures.step * 1e3,
+            first / figures.step,
+            row.share() * 100.0,
+            row.operations,
+            figures.wire / 1e6,
+            processor
+        )
+    }
+}
+
+/// The layers for other programs, in the order of forward.
+pub(super) fn layers(step: &Step) -> Result<()> {
+    #[derive(Serialize)]
+    struct JsonLayer {
+        name: String,
+        elements: usize,
+        forward_seconds: f64,
+        backward_seconds: f64,
+    }
+    let layers = step.scaled();
+    let compute = Duration::from_secs_f64(step.compute.unwrap_or_default());
+    let slots = Timeline::new(&layers, compute, None).slots;
+    let json: Vec<JsonLayer> = layers
+        .into_iter()
+        .zip(slots)
+        .map(|(layer, slot)| JsonLayer {
+            name: layer.name,
+            elements: layer.elements,
+            forward_seconds: slot.forward.as_secs_f64(),
+            backward_seconds: slot.backward.as_secs_f64(),
+        })
+        .collect();
+    output::print_json(&json)
 }
 
 #[derive(Serialize)]
@@ -72,7 +138,7 @@ struct JsonRow {
     speed_up: f64,
     operations: usize,
     sent_bytes: f64,
-    processor_seconds: f64,
+    processor_seconds: Option<f64>,
     wrong: u64,
 }
 
@@ -99,6 +165,7 @@ pub(super) fn json(step: &Step, ranks: usize, rows: &[Row]) -> Result<String> {
         "scale": step.scale,
         "ranks": ranks,
         "steps": step.steps,
+        "rounds": step.rounds,
         "stages": json,
     });
     Ok(serde_json::to_string_pretty(&whole)?)

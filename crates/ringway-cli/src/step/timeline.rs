@@ -2,6 +2,8 @@
 
 use std::{ops::Range, time::Duration};
 
+use ringway::settings::Settings;
+
 use super::model::Layer;
 
 /// A layer in time.
@@ -35,15 +37,29 @@ pub(super) struct Timeline {
     pub(super) elements: usize,
 }
 
-/// When gradients that wait for others are sent: published bounds, row C4.
-const WINDOW: Duration = Duration::from_millis(10);
-const LEAST_BYTES: usize = 1_000_000;
-const MOST_BYTES: usize = 10_000_000;
+/// When gradients that wait for others are sent: the settings `batch_window`, `batch_min` and `batch_max`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batches {
+    window: Duration,
+    least: u64,
+    most: u64,
+}
+
+impl Batches {
+    pub(super) fn of(settings: &Settings) -> Self {
+        let values = settings.values();
+        Self {
+            window: values.batch_window,
+            least: values.batch_min,
+            most: values.batch_max,
+        }
+    }
+}
 
 impl Timeline {
-    /// Of these layers, in `compute` of which backward has two thirds. Each gradient by itself, or batches: after 10 ms if
-    /// there is 1 MB, at 10 MB at the latest.
-    pub(super) fn new(layers: &[Layer], compute: Duration, batched: bool) -> Self {
+    /// Of these layers, in `compute` of which backward has two thirds. Each gradient by itself, or in batches: when the first
+    /// has waited for the window if there are the least bytes, with the most bytes at the latest.
+    pub(super) fn new(layers: &[Layer], compute: Duration, batches: Option<Batches>) -> Self {
         let work: f64 = layers.iter().map(|layer| layer.work).sum();
         let share = |layer: &Layer, part: f64| compute.mul_f64(part * layer.work / work.max(1.0));
         let mut slots: Vec<Slot> = layers
@@ -69,11 +85,11 @@ impl Timeline {
                 members.push(number);
                 at += layer.elements;
             }
-            let bytes = 4 * (at - begun);
-            let is_full = !batched
-                || bytes >= MOST_BYTES
-                || bytes >= LEAST_BYTES && waited >= WINDOW
-                || number == 0;
+            let bytes = 4 * (at - begun) as u64;
+            let is_full = number == 0
+                || batches.is_none_or(|batches| {
+                    bytes >= batches.most || bytes >= batches.least && waited >= batches.window
+                });
             // The last that came is the first that forward needs.
             if let Some(&first) = members.last().filter(|_| is_full) {
                 slots[number].starts.push(operations.len());
@@ -100,6 +116,10 @@ mod tests {
 
     use super::*;
 
+    fn batches() -> Batches {
+        Batches::of(&Settings::default())
+    }
+
     fn layers(sizes: &[(usize, u32)]) -> Vec<Layer> {
         let layer = |&(elements, work): &(usize, u32)| Layer {
             name: String::new(),
@@ -117,16 +137,17 @@ mod tests {
             sizes in prop::collection::vec((0_usize..2_000_000, 0_u32..100), 1..40),
             batched: bool,
         ) {
-            let timeline = Timeline::new(&layers(&sizes), Duration::from_millis(50), batched);
+            let batches = batched.then(batches);
+            let timeline = Timeline::new(&layers(&sizes), Duration::from_millis(50), batches);
             let total: usize = sizes.iter().map(|s| s.0).sum();
             prop_assert_eq!(timeline.elements, total);
             let mut end = 0;
             for operation in &timeline.operations {
                 prop_assert_eq!(operation.elements.start, end);
                 end = operation.elements.end;
-                if batched && operation.elements.len() * 4 > MOST_BYTES {
+                if let Some(batches) = batches && operation.elements.len() as u64 * 4 > batches.most {
                     let longest = sizes.iter().map(|s| s.0).max().unwrap_or(0);
-                    prop_assert!(operation.elements.len() < MOST_BYTES / 4 + longest);
+                    prop_assert!(operation.elements.len() < batches.most as usize / 4 + longest);
                 }
             }
             prop_assert_eq!(end, total);
@@ -149,14 +170,11 @@ mod tests {
     fn many_small_gradients_become_few_operations() {
         let small = layers(&[(4096, 1); 1000]);
         let compute = Duration::from_millis(300);
-        assert_eq!(Timeline::new(&small, compute, false).operations.len(), 1000);
-        let batches = Timeline::new(&small, compute, true).operations.len();
-        assert!((10..=20).contains(&batches), "{batches}");
-        let forward: Duration = Timeline::new(&small, compute, true)
-            .slots
-            .iter()
-            .map(|s| s.forward)
-            .sum();
+        assert_eq!(Timeline::new(&small, compute, None).operations.len(), 1000);
+        let batched = Timeline::new(&small, compute, Some(batches()));
+        let count = batched.operations.len();
+        assert!((10..=20).contains(&count), "{count}");
+        let forward: Duration = batched.slots.iter().map(|s| s.forward).sum();
         assert!(forward.abs_diff(compute / 3) < Duration::from_micros(1));
     }
 }

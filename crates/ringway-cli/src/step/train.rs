@@ -22,12 +22,30 @@ pub(super) struct Figures {
     pub(super) step: f64,
     /// Of these, seconds that were waited for communication.
     pub(super) exposed: f64,
-    /// Processor seconds of a step, of all ranks together.
-    pub(super) processor: f64,
+    /// Processor seconds of a step, of all ranks together; none in virtual time.
+    pub(super) processor: Option<f64>,
     /// Bytes that a rank's interfaces have sent in a step, where they are not loopback; of rank 0.
     pub(super) wire: f64,
     /// Gradients with another value than the mean over all ranks.
     pub(super) wrong: u64,
+}
+
+impl Figures {
+    /// The median of each over several runs; all gradients that were wrong.
+    pub(super) fn median(runs: &[Self]) -> Self {
+        let of = |value: fn(&Self) -> f64| {
+            let mut values: Vec<f64> = runs.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            values.get(values.len() / 2).copied().unwrap_or_default()
+        };
+        Self {
+            step: of(|run| run.step),
+            exposed: of(|run| run.exposed),
+            processor: Some(of(|run| run.processor.unwrap_or_default())),
+            wire: of(|run| run.wire),
+            wrong: runs.iter().map(|run| run.wrong).sum(),
+        }
+    }
 }
 
 /// A rank in training.
@@ -89,7 +107,7 @@ impl<'a> Trainer<'a> {
         Ok(Figures {
             step: slowest[0],
             exposed: slowest[1],
-            processor: sums[0],
+            processor: Some(sums[0]),
             wire: wire / each,
             wrong: wrong[0],
         })
