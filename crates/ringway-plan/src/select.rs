@@ -44,25 +44,34 @@ pub fn choose(
 
 /// The user's choice of algorithms by size: `ring:0-64KiB;hierarchical:64KiB-max`, or one name for all sizes, or
 /// `auto` for none. Ranges include both ends; a size that ends one range and begins another belongs to the
-/// one it begins. Sizes outside all ranges are left to the selector.
+/// one it begins. With a collective before it, `broadcast=tree:0-1MiB`, an entry is for that one only, and goes before those for
+/// all. Sizes outside all ranges are left to the selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Overrides {
-    /// Ascending, and not overlapping but for their ends.
-    ranges: Vec<(usize, usize, Algorithm)>,
+    /// Ascending, and not overlapping but for their ends within a collective.
+    ranges: Vec<Range>,
+}
+
+/// From, to, and by what; of one collective, by its name, or of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Range {
+    only: Option<&'static str>,
+    from: usize,
+    to: usize,
+    algorithm: Algorithm,
 }
 
 impl Overrides {
     /// The user's algorithm for `collective` on a vector of `bytes`; `None` if the selector is to choose,
     /// because the size is in no range, or because the algorithm named does not do the collective.
     pub fn algorithm(&self, collective: Collective, bytes: usize) -> Option<Algorithm> {
-        let mut holding = self
-            .ranges
-            .iter()
-            .rev()
-            .filter(|r| (r.0..=r.1).contains(&bytes));
-        holding
-            .next()
-            .map(|r| r.2)
+        let of = |only: Option<&str>| {
+            let mut holding = self.ranges.iter().rev();
+            holding.find(|r| r.only == only && (r.from..=r.to).contains(&bytes))
+        };
+        of(Some(collective.name()))
+            .or_else(|| of(None))
+            .map(|range| range.algorithm)
             .filter(|a| a.supports(collective))
     }
 }
@@ -72,7 +81,8 @@ impl Overrides {
 pub enum BadOverrides {
     /// An entry of another shape.
     #[error(
-        "algorithm choice '{entry}': expected NAME:FROM-TO such as ring:0-64KiB, or one NAME for all sizes"
+        "algorithm choice '{entry}': expected NAME:FROM-TO such as ring:0-64KiB, or one NAME for all sizes; for one collective, \
+         broadcast=NAME:FROM-TO"
     )]
     Entry {
         /// The entry.
@@ -85,6 +95,20 @@ pub enum BadOverrides {
         entry: String,
         /// What was expected.
         source: UnknownName,
+    },
+    /// An algorithm that does not do the collective it is to do.
+    #[error(
+        "algorithm choice '{entry}': {algorithm} does not do {collective}; expected one of {able}"
+    )]
+    Unable {
+        /// The entry.
+        entry: String,
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The collective.
+        collective: Collective,
+        /// The algorithms that do it.
+        able: String,
     },
     /// Ranges that overlap.
     #[error(
@@ -123,21 +147,19 @@ impl FromStr for Overrides {
         }
         let entries = s.split(';').map(str::trim).filter(|e| !e.is_empty());
         let mut ranges = entries
-            .map(|entry| range(entry).map(|(from, to, algorithm)| (from, to, algorithm, entry)))
+            .map(|entry| Ok((range(entry)?, entry)))
             .collect::<Result<Vec<_>, _>>()?;
-        ranges.sort_by_key(|r| (r.0, r.1));
+        ranges.sort_by_key(|r| r.0);
         for pair in ranges.windows(2) {
-            let (first, second) = (pair[0], pair[1]);
-            if second.0 < first.1 || (second.0, second.1) == (first.0, first.1) {
-                let (first, second) = (first.3.to_owned(), second.3.to_owned());
+            let ((first, one), (second, other)) = (pair[0], pair[1]);
+            let same = (second.from, second.to) == (first.from, first.to);
+            if second.only == first.only && (second.from < first.to || same) {
+                let (first, second) = (one.to_owned(), other.to_owned());
                 return Err(BadOverrides::Overlap { first, second });
             }
         }
         Ok(Self {
-            ranges: ranges
-                .into_iter()
-                .map(|(from, to, a, _)| (from, to, a))
-                .collect(),
+            ranges: ranges.into_iter().map(|(range, _)| range).collect(),
         })
     }
 }
@@ -147,43 +169,75 @@ impl fmt::Display for Overrides {
         if self.ranges.is_empty() {
             return f.write_str("auto");
         }
-        for (i, &(from, to, algorithm)) in self.ranges.iter().enumerate() {
-            let separator = if i == 0 { "" } else { ";" };
-            match to {
-                usize::MAX => write!(f, "{separator}{algorithm}:{from}-max")?,
-                to => write!(f, "{separator}{algorithm}:{from}-{to}")?,
+        for (i, range) in self.ranges.iter().enumerate() {
+            let Range {
+                only,
+                from,
+                to,
+                algorithm,
+            } = range;
+            f.write_str(if i == 0 { "" } else { ";" })?;
+            if let Some(collective) = only {
+                write!(f, "{collective}=")?;
+            }
+            match *to {
+                usize::MAX => write!(f, "{algorithm}:{from}-max")?,
+                to => write!(f, "{algorithm}:{from}-{to}")?,
             }
         }
         Ok(())
     }
 }
 
-fn range(entry: &str) -> Result<(usize, usize, Algorithm), BadOverrides> {
+fn range(entry: &str) -> Result<Range, BadOverrides> {
     let owned = || entry.to_owned();
-    let (name, sizes) = match entry.split_once(':') {
-        Some((name, sizes)) => (name, Some(sizes)),
-        None => (entry, None),
-    };
-    let algorithm = name.parse().map_err(|source| BadOverrides::Name {
+    let named = |source| BadOverrides::Name {
         entry: owned(),
         source,
-    })?;
-    let Some(sizes) = sizes else {
-        return Ok((0, usize::MAX, algorithm));
     };
-    let Some((from, to)) = sizes.split_once('-') else {
-        return Err(BadOverrides::Entry { entry: owned() });
+    let (only, choice) = match entry.split_once('=') {
+        Some((only, choice)) => (Some(only.trim()), choice.trim()),
+        None => (None, entry),
     };
+    let only = only.map(|only| Collective::parse(only, 0)).transpose();
+    let only = only.map_err(named)?;
+    let (name, sizes) = match choice.split_once(':') {
+        Some((name, sizes)) => (name, Some(sizes)),
+        None => (choice, None),
+    };
+    let algorithm: Algorithm = name.parse().map_err(named)?;
+    if let Some(collective) = only.filter(|&collective| !algorithm.supports(collective)) {
+        let able = Algorithm::ALL
+            .into_iter()
+            .filter(|a| a.supports(collective));
+        let able: Vec<&str> = able.map(Algorithm::name).collect();
+        return Err(BadOverrides::Unable {
+            entry: owned(),
+            algorithm,
+            collective,
+            able: able.join(", "),
+        });
+    }
     let parse = |text: &str| {
         size(text).ok_or_else(|| BadOverrides::Size {
             entry: owned(),
             size: text.to_owned(),
         })
     };
-    match (parse(from)?, parse(to)?) {
-        (from, to) if from > to => Err(BadOverrides::Reversed { entry: owned() }),
-        (from, to) => Ok((from, to, algorithm)),
+    let (from, to) = match sizes.map(|sizes| sizes.split_once('-')) {
+        None => (0, usize::MAX),
+        Some(None) => return Err(BadOverrides::Entry { entry: owned() }),
+        Some(Some((from, to))) => (parse(from)?, parse(to)?),
+    };
+    if from > to {
+        return Err(BadOverrides::Reversed { entry: owned() });
     }
+    Ok(Range {
+        only: only.map(Collective::name),
+        from,
+        to,
+        algorithm,
+    })
 }
 
 /// Bytes: `4096`, `64KiB` (and `64K`) of 1024, `64kB` of 1000.
@@ -249,6 +303,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_for_one_collective_goes_before_what_is_for_all() {
+        let overrides = parsed("ring; broadcast=tree:0-1MiB; all-reduce=direct:0-64KiB");
+        let of = |collective, bytes| overrides.algorithm(collective, bytes);
+        let broadcast = Collective::Broadcast { root: 3 };
+        assert_eq!(of(broadcast, 1 << 20), Some(Algorithm::Tree));
+        assert_eq!(of(broadcast, 2 << 20), Some(Algorithm::Ring));
+        assert_eq!(of(Collective::AllReduce, 5), Some(Algorithm::Direct));
+        assert_eq!(of(Collective::AllGather, 5), Some(Algorithm::Ring));
+        let written = "ring:0-max;all_reduce=direct:0-65536;broadcast=tree:0-1048576";
+        assert_eq!(overrides.to_string(), written);
+        assert_eq!(parsed(written), overrides);
+    }
+
+    #[test]
     fn bad_choices_are_named() {
         for (text, says) in [
             (
@@ -260,6 +328,9 @@ mod tests {
             ("ring:9-5", "'ring:9-5': the range ends before it begins"),
             ("ring:0-9;tree:8-max", "'ring:0-9' and 'tree:8-max' overlap"),
             ("ring;tree", "'ring' and 'tree' overlap"),
+            ("barrier=ring", "ring does not do barrier; expected one of "),
+            ("bcast=ring", "unknown collective 'bcast'"),
+            ("broadcast=tree;broadcast=ring", "overlap"),
             ("ring:0-99999999999G", "'99999999999G' is no size"),
         ] {
             let error = text.parse::<Overrides>().unwrap_err().to_string();
