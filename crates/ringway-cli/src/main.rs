@@ -17,6 +17,7 @@ mod perf;
 mod picture;
 mod plan;
 mod rdma;
+mod replay;
 mod run;
 mod sim;
 mod size;
@@ -65,6 +66,8 @@ enum Command {
     Plan(plan::Plan),
     /// Show the RDMA devices of this machine.
     Rdma(rdma::Rdma),
+    /// Simulate a recorded job on another fabric.
+    Replay(replay::Replay),
     /// Start a program as several ranks on this machine.
     Run(run::Run),
     /// Run a collective on a fabric, in virtual time.
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Command::Perf(perf) => perf.execute().map(|()| ExitCode::SUCCESS),
         Command::Plan(plan) => plan.execute().map(|()| ExitCode::SUCCESS),
         Command::Rdma(rdma) => rdma.execute().map(|()| ExitCode::SUCCESS),
+        Command::Replay(replay) => replay.execute().map(|()| ExitCode::SUCCESS),
         Command::Run(run) => run.execute(),
         Command::Sim(sim) => sim.execute().map(|()| ExitCode::SUCCESS),
         Command::Twin(twin) => twin.execute(),

@@ -20,6 +20,7 @@ use crate::{
         lock,
     },
     group::{Group, Stream},
+    record::{Call, Recorder},
 };
 
 /// The ranks of a group, as one of them sees it. Cheap to clone; all clones are the same communicator.
@@ -127,24 +128,31 @@ impl Communicator {
                 let call = request.mapped_call(prepared.words, plan);
                 // With the plans in hand, as this takes a moment at most.
                 let limit = self.limit(&request);
+                let recorded = engine.record(&prepared.descriptor, prepared.elements, group);
+                let begun = recorded.as_ref().map(|_| Instant::now());
                 let op = engine.begin_mapped(group, mapped, &call, &prepared.descriptor, limit)?;
-                let Some(op) = op else { return Ok(None) };
+                let Some(op) = op else {
+                    record_blocking(recorded, begun);
+                    return Ok(None);
+                };
                 let prepared = prepared.clone();
                 drop(plans);
                 let began = Instant::now();
                 let label = engine.label(&prepared.descriptor, group.id, &group.members);
-                let op = engine.drive_mapped(op, &label, limit, stop)?;
-                return Ok(op.map(|op| {
-                    let rest = Limit {
-                        time: limit.time.saturating_sub(began.elapsed()),
-                        ..limit
-                    };
-                    let task = self.mapped_task(&request, prepared.descriptor, &op, rest);
-                    engine.drive_behind(op, &task);
-                    Work {
-                        communicator: self.clone(),
-                        task,
-                    }
+                let Some(op) = engine.drive_mapped(op, &label, limit, stop)? else {
+                    record_blocking(recorded, begun);
+                    return Ok(None);
+                };
+                let rest = Limit {
+                    time: limit.time.saturating_sub(began.elapsed()),
+                    ..limit
+                };
+                let task = self.mapped_task(&request, prepared.descriptor, &op, rest);
+                task.note_recorded(recorded);
+                engine.drive_behind(op, &task);
+                return Ok(Some(Work {
+                    communicator: self.clone(),
+                    task,
                 }));
             }
         }
@@ -193,10 +201,14 @@ impl Communicator {
                 request.in_place(group.rank, group.size(), prepared.elements)?;
                 let call = request.mapped_call(prepared.words, plan);
                 let limit = self.limit(request);
+                let recorded = self
+                    .engine()
+                    .record(&prepared.descriptor, prepared.elements, group);
                 let op =
                     self.engine()
                         .start_mapped(group, mapped, call, &prepared.descriptor, limit)?;
                 let task = self.mapped_task(request, prepared.descriptor, &op, limit);
+                task.note_recorded(recorded);
                 if let Some(buffers) = buffers {
                     task.keep(buffers);
                 }
@@ -311,6 +323,7 @@ impl Communicator {
             request.priority,
             again,
         );
+        task.note_recorded(engine.record(&prepared.descriptor, prepared.elements, group));
         if let Some(buffers) = buffers {
             task.keep(buffers);
         }
@@ -488,6 +501,15 @@ impl Communicator {
     /// Bytes that this process has allocated for buffers, over all communicators.
     pub fn memory_in_use(&self) -> usize {
         self.engine().memory_in_use()
+    }
+}
+
+/// Writes down that an operation, which its caller has waited for since it began, has ended.
+fn record_blocking(recorded: Option<(Arc<Recorder>, Call)>, begun: Option<Instant>) {
+    if let (Some((recorder, call)), Some(begun)) = (recorded, begun) {
+        let now = Instant::now();
+        recorder.wait(call, begun, now);
+        recorder.end(call, now);
     }
 }
 

@@ -308,6 +308,17 @@ pub enum Form {
     Uneven,
 }
 
+impl Form {
+    /// In recordings.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Even => "even",
+            Self::Pair => "pair",
+            Self::Uneven => "uneven",
+        }
+    }
+}
+
 impl Descriptor {
     /// As two words for other ranks: names by their places in the lists of this version, then elements.
     pub fn encode(&self) -> [u64; 2] {

@@ -107,6 +107,7 @@ impl Builder {
         let communicator = assemble(world, control.clone(), settings, transport, host)?;
         control.joined()?;
         probe::learn(&communicator)?;
+        communicator.engine().begin_recording()?;
         Ok(communicator)
     }
 }

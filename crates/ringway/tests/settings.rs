@@ -316,7 +316,7 @@ fn rows_read_back() {
     let chosen = "algorithm: 'ring:0-max', arena_size: 1TiB, batch_max: 5MB, batch_min: 2MB, batch_window: 5ms, \
                   buffer_size: 100000, connect_timeout: 1.5s, \
                   fabric: net.yaml, failure_after: 4s, heartbeat: 1s, hierarchy_levels: 2, interfaces: '^lo', log: debug, \
-                  memory_limit: 1GB, port: 1-2, probe_lifetime: 1h, probes: refresh, queue_pairs: 8, registered_limit: 1GB, ring_size: 7, \
+                  memory_limit: 1GB, port: 1-2, probe_lifetime: 1h, probes: refresh, queue_pairs: 8, record: job.rec, registered_limit: 1GB, ring_size: 7, \
                   spin: 0s, streams: 64, timeout: 1h, transports: shm";
     let settings = yaml(&format!("communication: {{{chosen}}}")).unwrap();
     assert_eq!(

@@ -11,6 +11,8 @@ use ringway_fabric::{Distances, Fabric, Pattern, place};
 use ringway_plan::{Algorithm, Collective, Topology, Verified, generate, verify};
 use ringway_sim::{Level, Outcome, Simulation, World, chrome_trace};
 
+pub(crate) use scenario::Flags;
+
 use crate::{
     fabric::{self, Order},
     machine::choose_on,
@@ -66,7 +68,7 @@ pub(crate) struct Sim {
     #[arg(long, value_parser = size::positive, default_value = "128K")]
     slice: usize,
     #[command(flatten)]
-    scenario: scenario::Flags,
+    scenario: Flags,
     /// Print so many of the busiest links of the last run.
     #[arg(long, default_value_t = 0, conflicts_with = "json")]
     links: usize,

@@ -9,7 +9,7 @@ use ringway_sim::{Background, Change, Scenario};
 
 /// What happens to the fabric meanwhile.
 #[derive(Debug, Args)]
-pub(super) struct Flags {
+pub(crate) struct Flags {
     /// A host that has a part of its rates only: HOST:PART, such as host3:0.5.
     #[arg(long, value_name = "HOST:PART")]
     slow: Vec<String>,
@@ -32,7 +32,7 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 impl Flags {
-    pub(super) fn scenario(&self, fabric: &Fabric) -> Result<Scenario> {
+    pub(crate) fn scenario(&self, fabric: &Fabric) -> Result<Scenario> {
         let mut scenario = Scenario {
             reroute_after: self.reroute,
             ..Scenario::default()

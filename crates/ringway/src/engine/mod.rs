@@ -21,7 +21,7 @@ use std::{
     cell::Cell,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -45,11 +45,12 @@ pub(crate) use tuning::Tuning;
 use worker::Worker;
 
 use crate::{
-    Error, Form,
+    Descriptor, Error, Form,
     bootstrap::World,
     control::{Control, Direction},
     group::Group,
     probe::Origin,
+    record::{Call, Recorder},
     settings::{Settings, TransportKind},
 };
 
@@ -62,6 +63,8 @@ pub(crate) struct Engine {
     pub(crate) host: Option<Arc<HostSegment>>,
     /// What groups that are made now choose by.
     policy: Mutex<Arc<Policy>>,
+    /// Writes down operations, once the job has begun.
+    recorder: OnceLock<Arc<Recorder>>,
     /// Where the policy's numbers come from.
     origin: Mutex<Origin>,
     /// Kept for the life of the job, see [`Engine::group`].
@@ -165,6 +168,7 @@ impl Engine {
             settings,
             host,
             policy: Mutex::new(Arc::new(policy)),
+            recorder: OnceLock::new(),
             origin: Mutex::new(Origin::Assumed),
             mapped_groups: Mutex::default(),
             slice_bytes,
@@ -188,6 +192,44 @@ impl Engine {
 
     pub(crate) fn policy(&self) -> Arc<Policy> {
         lock(&self.policy).clone()
+    }
+
+    /// Writes down, on rank 0, the operations that begin from now on, if the settings want it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn begin_recording(&self) -> Result<(), Error> {
+        let Some(path) = &self.settings.values().record else {
+            return Ok(());
+        };
+        if self.world.rank > 0 {
+            return Ok(());
+        }
+        let (ranks, hosts) = (self.world.size(), self.world.hosts().len());
+        let recorder = Recorder::create(path, ranks, hosts).map_err(|e| {
+            let (path, source) = (path.display(), self.settings.source("record"));
+            Error::Argument(format!(
+                "setting record ({source}): {path}: {e}; expected a file that can be written"
+            ))
+        })?;
+        // It begins once.
+        let _ = self.recorder.set(Arc::new(recorder));
+        Ok(())
+    }
+
+    /// Writes down that an operation begins; `None` where nothing is recorded.
+    pub(crate) fn record(
+        &self,
+        descriptor: &Descriptor,
+        elements: usize,
+        group: &Group,
+    ) -> Option<(Arc<Recorder>, Call)> {
+        let recorder = self.recorder.get()?;
+        let is_world = group.members.iter().copied().eq(0..self.world.size());
+        let bytes = elements * descriptor.dtype.size();
+        let group = (group.id, group.size(), is_world);
+        let call = recorder.call(Instant::now(), descriptor, bytes, group);
+        Some((recorder.clone(), call))
     }
 
     pub(crate) fn origin(&self) -> Origin {
@@ -306,7 +348,11 @@ impl Engine {
         stop: &dyn Fn() -> bool,
     ) -> Option<Result<(), Error>> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
+        let recorded = task.recorded().map(|call| (call, Instant::now()));
         let result = self.drive_until(task, limit, stop);
+        if let Some(((recorder, call), from)) = recorded {
+            recorder.wait(*call, from, Instant::now());
+        }
         if self.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.worker.resume();
         }
@@ -439,6 +485,9 @@ impl Engine {
     /// Leaves the job in good order.
     pub(crate) fn leave(&self, timeout: Duration) {
         self.worker.stop();
+        if let Some(recorder) = self.recorder.get() {
+            recorder.close();
+        }
         self.control.leave(timeout);
         lock(&self.driver).transport.close(timeout);
     }

@@ -12,8 +12,12 @@ use std::{
 
 use ringway_plan::Rank;
 
-use super::{Label, Limit, mapped::MappedTask, plans::Call};
-use crate::{Descriptor, Error, group::Group};
+use super::{Label, Limit, mapped::MappedTask, plans};
+use crate::{
+    Descriptor, Error,
+    group::Group,
+    record::{Call, Recorder},
+};
 
 /// Shared by the caller's handle and whoever drives the operation.
 pub(crate) struct Task {
@@ -36,9 +40,11 @@ pub(crate) struct Task {
     /// Among operations in flight, higher goes first.
     pub(crate) priority: u8,
     /// Where its executor goes when it has ended well.
-    pub(crate) plan: Option<(Arc<Group>, (Call, bool))>,
+    pub(crate) plan: Option<(Arc<Group>, (plans::Call, bool))>,
     /// Its operation, if that runs in mapped memory and is asynchronous.
     mapped: OnceLock<MappedTask>,
+    /// Its number in the recording, if there is one.
+    recorded: OnceLock<(Arc<Recorder>, Call)>,
     done: AtomicBool,
     end: Mutex<End>,
     ended: Condvar,
@@ -101,7 +107,7 @@ impl Task {
         call: u64,
         limit: Limit,
         priority: u8,
-        plan: Option<(Arc<Group>, (Call, bool))>,
+        plan: Option<(Arc<Group>, (plans::Call, bool))>,
     ) -> Arc<Self> {
         let begun = Instant::now();
         Arc::new(Self {
@@ -116,6 +122,7 @@ impl Task {
             priority,
             plan,
             mapped: OnceLock::new(),
+            recorded: OnceLock::new(),
             done: AtomicBool::new(false),
             end: Mutex::new(End::default()),
             ended: Condvar::new(),
@@ -160,6 +167,18 @@ impl Task {
         self.mapped.get()
     }
 
+    /// Set once, before it starts.
+    pub(crate) fn note_recorded(&self, call: Option<(Arc<Recorder>, Call)>) {
+        if let Some(call) = call {
+            // It begins once.
+            let _ = self.recorded.set(call);
+        }
+    }
+
+    pub(super) fn recorded(&self) -> Option<&(Arc<Recorder>, Call)> {
+        self.recorded.get()
+    }
+
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
@@ -173,7 +192,11 @@ impl Task {
         }
         let callback = end.callback.take();
         end.result = Some(result.clone());
-        end.at = Some(Instant::now());
+        let now = Instant::now();
+        end.at = Some(now);
+        if let (Some((recorder, call)), Ok(())) = (self.recorded.get(), &result) {
+            recorder.end(*call, now);
+        }
         self.done.store(true, Ordering::Release);
         if end.sleepers > 0 {
             self.ended.notify_all();

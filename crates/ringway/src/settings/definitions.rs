@@ -44,7 +44,7 @@ pub const DEFINITIONS: &[Definition] = &[
         expected: "an algorithm (`ring`, `tree`, `hierarchical` ...), `auto`, or a choice by size such as \
                    `recursive_doubling:0-8KiB;ring:8KiB-max`",
         doc: "How collectives are carried out. `auto` takes the fastest by the cost model for the size, the \
-              ranks and the hosts.",
+              ranks, the hosts and what links do. `broadcast=tree:0-1MiB` is for one collective and goes before what is for all.",
         set: |v, text| put(&mut v.algorithm, word(text)),
         show: |v| v.algorithm.clone(),
     },
@@ -234,6 +234,23 @@ pub const DEFINITIONS: &[Definition] = &[
               `auto` is 4 on a NIC and 2 in software; of two ranks the lesser counts.",
         set: |v, text| put(&mut v.queue_pairs, auto(text, 1, 8)),
         show: |v| show_auto(v.queue_pairs),
+    },
+    Definition {
+        name: "record",
+        default: "none",
+        expected: "`none`, or the path of a file",
+        doc: "Where rank 0 writes down its operations, for `ringway replay` to simulate the job on other fabrics: some 100 bytes for each, \
+              256 MiB at most.",
+        set: |v, text| {
+            put(
+                &mut v.record,
+                word(text).map(|text| (text != "none").then(|| text.into())),
+            )
+        },
+        show: |v| {
+            let path = v.record.as_ref();
+            path.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+        },
     },
     Definition {
         name: "registered_limit",

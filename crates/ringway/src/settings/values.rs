@@ -45,6 +45,8 @@ pub struct Values {
     pub probes: Probing,
     /// RDMA queue pairs to a peer for large messages; none: by the device.
     pub queue_pairs: Option<usize>,
+    /// Where rank 0 writes down the job's operations; none: it does not.
+    pub record: Option<PathBuf>,
     /// Bytes of the user's memory that are registered with RDMA devices, at most.
     pub registered_limit: u64,
     /// Ranks in a ring of hierarchical algorithms; none: from the topology.
@@ -80,6 +82,7 @@ impl Default for Values {
             probe_lifetime: Duration::ZERO,
             probes: Probing::Auto,
             queue_pairs: None,
+            record: None,
             registered_limit: 0,
             ring_size: None,
             spin: Duration::ZERO,
