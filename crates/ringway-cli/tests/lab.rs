@@ -378,6 +378,40 @@ fn a_job_measures_its_links_once_and_explains_its_choice() {
 }
 
 #[test]
+fn racks_are_discovered_by_what_hosts_reach() {
+    if !possible() {
+        return;
+    }
+    let file = leaf_spine("lab-discover.yaml", 4);
+    // Two hosts of 80 Mbit/s have 20 upwards.
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    let narrow = text.replace("join: full, rate: 80Mbit/s", "join: full, rate: 10Mbit/s");
+    assert_ne!(narrow, text);
+    std::fs::write(file.path(), narrow).unwrap();
+    let run = [
+        "lab",
+        "run",
+        file.path(),
+        "--congestion",
+        "reno",
+        "--no-prefix",
+        "--",
+    ];
+    let discover = [env!("CARGO_BIN_EXE_ringway"), "fabric", "discover"];
+    let found = succeed(&[&run[..], &discover].concat());
+    for (host, leaf) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+        let link = format!("{{from: host{host}, to: leaf{leaf}, join: full, rate: ");
+        assert!(found.contains(&link), "{found}");
+    }
+    assert!(found.contains("at one leaf: measured"), "{found}");
+    // It is a file for the other commands.
+    let discovered = File::new("lab-discovered.yaml");
+    std::fs::write(discovered.path(), &found).unwrap();
+    succeed(&["fabric", "check", discovered.path()]);
+    succeed(&["sim", discovered.path(), "all-reduce", "--sizes", "1M"]);
+}
+
+#[test]
 fn labs_that_are_killed_leave_nothing() {
     if !possible() {
         return;

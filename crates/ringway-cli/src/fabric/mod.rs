@@ -2,6 +2,7 @@
 
 mod check;
 mod config;
+mod discover;
 mod job;
 mod lint;
 mod new;
@@ -31,6 +32,8 @@ enum Command {
     Check(check::Check),
     /// The configuration of a switch or host for an intent, what undoes it, and what verifies it.
     Config(config::Config),
+    /// Write a fabric file of what this host shows, or what the hosts of a job show and reach.
+    Discover(discover::Discover),
     /// Kubernetes manifests of a job over the lossless network.
     K8s(job::K8s),
     /// Find contradictions between configurations of switches, hosts and applications.
@@ -52,6 +55,7 @@ impl Fabric {
         match self.command {
             Command::Check(check) => check.execute(),
             Command::Config(config) => config.execute().map(|()| ExitCode::SUCCESS),
+            Command::Discover(discover) => discover.execute().map(|()| ExitCode::SUCCESS),
             Command::K8s(k8s) => k8s.execute().map(|()| ExitCode::SUCCESS),
             Command::Lint(lint) => Ok(lint.execute()),
             Command::New(new) => new.execute().map(|()| ExitCode::SUCCESS),
