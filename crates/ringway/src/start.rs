@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use ringway_link::{
     Router, Transport,
-    rdma::{self, RdmaSettings, RdmaTransport},
+    rdma::{self, NoNic, RdmaSettings, RdmaTransport},
     shm::{HostSegment, SlotOptions, SlotTransport, mapped::GroupBlock},
     tcp::{TcpSettings, TcpTransport},
 };
@@ -18,7 +18,7 @@ use crate::{
     control::Control,
     engine::{Engine, Membership, Site},
     probe,
-    settings::{Settings, TransportKind},
+    settings::{Settings, TransportKind, Transports},
     share::share_host,
 };
 
@@ -203,14 +203,16 @@ fn transport(
 /// How long queue pairs may take to prove that they reach each other if messages may go over TCP as well.
 const PROOF_BESIDE_TCP: Duration = Duration::from_secs(2);
 
-/// What goes to other hosts: RDMA on top of TCP if it may be used, otherwise TCP.
+/// What goes to other hosts: RDMA on top of TCP if it may be used, otherwise TCP. A device in software has to be asked for: it
+/// moves nothing while its rank computes, which no measurement at the start would see.
 fn over(
     tcp: TcpTransport,
     world: &World,
     settings: &Settings,
     memory_limit: usize,
 ) -> Result<Box<dyn Transport>, Error> {
-    if !settings.values().transports.allow(TransportKind::Rdma) {
+    let transports = &settings.values().transports;
+    if !transports.allow(TransportKind::Rdma) {
         return Ok(Box::new(tcp));
     }
     // Where all ranks are on one host, loopback is the address that every host has and no firewall keeps closed.
@@ -221,6 +223,13 @@ fn over(
         .map(|candidate| candidate.ip)
         .find(|ip| ip.is_loopback() != is_spread);
     let device = match ip.or_else(|| addresses.first().map(|candidate| candidate.ip)) {
+        Some(ip) if *transports == Transports::Auto => match rdma::open_nic(ip) {
+            Err(reason @ NoNic::None(_)) => {
+                tracing::info!(%reason, "messages to other hosts go over TCP");
+                return Ok(Box::new(tcp));
+            }
+            opened => opened.map_err(|error| error.to_string()),
+        },
         Some(ip) => rdma::open(ip).map_err(|error| error.to_string()),
         None => Err("this rank has no address".to_owned()),
     };
@@ -229,7 +238,7 @@ fn over(
     }
     let registered_limit = usize::try_from(settings.values().registered_limit);
     // Either may be used: then the faster one.
-    let measures = settings.values().transports.allow(TransportKind::Tcp);
+    let measures = transports.allow(TransportKind::Tcp);
     let defaults = RdmaSettings::default();
     let options = RdmaSettings {
         measures,

@@ -18,7 +18,7 @@ pub use device::{
     Completion, Device, DeviceEvent, Failure, Limits, QueuePair, QueuePairOptions, Region,
 };
 pub use error::DeviceError;
-pub use open::open;
+pub use open::{NoNic, open, open_nic};
 pub use ringway_roce::{
     Access, Key, Psn, Qpn,
     cm::{CmError, ConnectionId, Reason},

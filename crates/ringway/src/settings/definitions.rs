@@ -303,9 +303,10 @@ pub const DEFINITIONS: &[Definition] = &[
         name: "transports",
         default: "auto",
         expected: "`auto`, or any of `shm`, `tcp` and `rdma`, separated by commas",
-        doc: "What may carry messages; the same on all ranks. `auto` takes shared memory within a host and TCP between \
-              hosts. `rdma` is a NIC, or else RoCE v2 in software, and TCP to ranks that it does not reach; with `tcp` beside \
-              it (`shm,tcp,rdma`), what is measured to be faster.",
+        doc: "What may carry messages; the same on all ranks. `auto` takes shared memory within a host; between \
+              hosts an RDMA NIC unless TCP is measured to be faster, and TCP where there is none. `rdma` is a NIC, or \
+              else RoCE v2 in software, and TCP to ranks that it does not reach; with `tcp` beside it (`shm,tcp,rdma`), \
+              what is measured to be faster.",
         set: |v, text| put(&mut v.transports, Transports::parse(text)),
         show: |v| v.transports.to_string(),
     },

@@ -25,7 +25,7 @@ use crate::{process, repo};
 /// Names, scripts that end with 0 if all is well, and seconds that each may take. The command `ringway` is there, and
 /// Debian's ibverbs-utils, rdmacm-utils, perftest, iproute2 and tcpdump. They run before the tests. The limits are for what
 /// hangs: a busy host takes three times as long as an idle one.
-const SCRIPTS: [(&str, &str, u64); 5] = [
+const SCRIPTS: [(&str, &str, u64); 6] = [
     (
         "list",
         "/share/bin/ringway rdma list | tee /tmp/list && grep 'GID  [*] .* RoCE v2 .* 10.0.0.1 (rank0)' /tmp/list",
@@ -34,6 +34,7 @@ const SCRIPTS: [(&str, &str, u64); 5] = [
     ("perf", include_str!("perf.sh"), 240),
     ("capture", include_str!("capture.sh"), 120),
     ("doctor", include_str!("doctor.sh"), 240),
+    ("bench", include_str!("bench.sh"), 400),
     ("loss", include_str!("loss.sh"), 400),
 ];
 

@@ -271,7 +271,7 @@ impl RdmaTransport {
             let until = match state.route {
                 Route::Proving { until } | Route::Measuring { until } => until,
                 Route::Asking if self.is_deaf(peer) => {
-                    let fault = "it does not use RDMA: the setting transports must be the same on all ranks";
+                    let fault = "it does not use RDMA: it has no device, or another setting transports, which must be the same on all ranks";
                     self.peers[peer].never = true;
                     self.settle_for_tcp(now, peer, Some(fault.to_owned()));
                     continue;
