@@ -58,6 +58,11 @@ impl Graph<'_> {
             {
                 continue;
             }
+            // Most spans lie apart, and need no look at each chunk's place.
+            let (reads, writes) = (extent(src, place), extent(dst, place));
+            if reads.1 < writes.0 || writes.1 < reads.0 {
+                continue;
+            }
             let read = (0..src.count).map(|i| (place(src, i), i));
             let read: HashMap<_, _> = read.collect();
             let clash = (0..dst.count).find(|&i| read.get(&place(dst, i)).is_some_and(|&j| j != i));
@@ -70,6 +75,14 @@ impl Graph<'_> {
         }
         Ok(())
     }
+}
+
+/// The first and the last place of a span.
+fn extent(span: Span, place: impl Fn(Span, usize) -> usize) -> (usize, usize) {
+    let places = (0..span.count).map(|i| place(span, i));
+    places.fold((usize::MAX, 0), |(first, last), place| {
+        (first.min(place), last.max(place))
+    })
 }
 
 /// Who reads and writes each place, in one lane.

@@ -38,6 +38,7 @@ mod hazard;
 mod order;
 mod race;
 mod run;
+mod sets;
 mod shape;
 mod value;
 
@@ -99,8 +100,8 @@ impl fmt::Debug for Verified {
 }
 
 /// Proves `schedule`, or says which rank, lane, step and chunk is wrong. See the module's documentation for
-/// what is proved. Takes time and memory in proportion to the number of chunks that steps touch (times
-/// ranks / 64 where elements are reduced).
+/// what is proved. Takes time and memory in proportion to the number of chunks that steps touch, and to the number of
+/// different sets of ranks whose elements are reduced, times ranks / 64.
 pub fn verify(schedule: Schedule) -> Result<Verified, VerifyError> {
     shape::check(&schedule)?;
     let apart = Graph::new(&schedule)?;

@@ -108,11 +108,17 @@ struct Waits {
 
 impl Waits {
     fn new(graph: &Graph<'_>) -> Self {
-        let mut edges = Vec::with_capacity(graph.hazards.len());
+        let mut edges = Vec::with_capacity(graph.len());
         let mut missing = vec![0; graph.len()];
         for (step, missing) in missing.iter_mut().enumerate() {
             let before = edges.len();
-            edges.extend(graph.waits_for(step).map(|on| (on as u32, step as u32)));
+            for on in graph.waits_for(step) {
+                // The chunks of a step mostly wait for those of one other.
+                let edge = (on as u32, step as u32);
+                if edges.last() != Some(&edge) {
+                    edges.push(edge);
+                }
+            }
             *missing = (edges.len() - before) as u32;
         }
         let mut start = vec![0; graph.len() + 1];

@@ -5,7 +5,10 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
-use super::graph::NONE;
+use super::{
+    graph::NONE,
+    sets::{Set, Sets},
+};
 use crate::schedule::Rank;
 
 /// A value, by number: first one for each rank and chunk of the vector, its input; then one for each
@@ -16,18 +19,21 @@ pub(super) type Value = u32;
 pub(super) struct Values {
     ranks: usize,
     chunks: usize,
-    /// Whose contributions are in each reduction: `words` words of bits each.
-    contributions: Vec<u64>,
-    words: usize,
+    /// Whose contributions are in each reduction. Chunks go alike ways, so that their reductions have the same sets: kept by
+    /// themselves, these would take ranks / 64 words for each reduction of each chunk.
+    contributors: Vec<Set>,
+    sets: Sets,
     /// The vector's chunk of each reduction.
     chunk: Vec<u32>,
-    known: HashMap<u64, Value, BuildHasherDefault<Mix>>,
+    known: HashMap<u64, Value, BuildMix>,
 }
 
 /// A hasher for pairs of small numbers in one word. The default one guards against chosen keys, which can do no
 /// harm here, and is slower.
 #[derive(Default)]
-struct Mix(u64);
+pub(super) struct Mix(u64);
+
+pub(super) type BuildMix = BuildHasherDefault<Mix>;
 
 impl Hasher for Mix {
     fn finish(&self) -> u64 {
@@ -55,12 +61,11 @@ pub(super) enum Clash {
 
 impl Values {
     pub(super) fn new(ranks: usize, chunks: usize) -> Self {
-        let words = ranks.div_ceil(64);
         Self {
             ranks,
             chunks,
-            contributions: Vec::new(),
-            words,
+            contributors: Vec::new(),
+            sets: Sets::new(ranks),
             chunk: Vec::new(),
             known: HashMap::default(),
         }
@@ -81,29 +86,15 @@ impl Values {
         }
     }
 
-    fn word(&self, value: Value, word: usize) -> u64 {
+    fn contributors(&self, value: Value) -> Set {
         match self.reduction(value) {
-            None => {
-                let rank = value as usize / self.chunks;
-                if rank / 64 == word {
-                    1 << (rank % 64)
-                } else {
-                    0
-                }
-            }
-            Some(at) => self.contributions[at * self.words + word],
+            None => (value as usize / self.chunks) as Set,
+            Some(at) => self.contributors[at],
         }
     }
 
-    fn has(&self, value: Value, rank: Rank) -> bool {
-        self.word(value, rank / 64) >> (rank % 64) & 1 == 1
-    }
-
     pub(super) fn is_complete(&self, value: Value) -> bool {
-        let count: u32 = (0..self.words)
-            .map(|w| self.word(value, w).count_ones())
-            .sum();
-        count as usize == self.ranks
+        self.sets.is_full(self.contributors(value))
     }
 
     pub(super) fn reduce(&mut self, a: Value, b: Value) -> Result<Value, Clash> {
@@ -115,15 +106,9 @@ impl Values {
         if chunk != other {
             return Err(Clash::Chunks(chunk, other));
         }
-        for word in 0..self.words {
-            let (in_a, in_b) = (self.word(a, word), self.word(b, word));
-            if in_a & in_b != 0 {
-                return Err(Clash::Twice(
-                    word * 64 + (in_a & in_b).trailing_zeros() as usize,
-                ));
-            }
-            self.contributions.push(in_a | in_b);
-        }
+        let (in_a, in_b) = (self.contributors(a), self.contributors(b));
+        let union = self.sets.union(in_a, in_b).map_err(Clash::Twice)?;
+        self.contributors.push(union);
         let value = (self.ranks * self.chunks + self.chunk.len()) as Value;
         self.chunk.push(chunk as u32);
         self.known.insert(key, value);
@@ -141,7 +126,11 @@ impl Values {
                 value as usize / self.chunks
             );
         };
-        let missing: Vec<_> = (0..self.ranks).filter(|&r| !self.has(value, r)).collect();
+        let missing: Vec<_> = {
+            let set = self.contributors(value);
+            let missing = |&rank: &Rank| !self.sets.has(set, rank);
+            (0..self.ranks).filter(missing).collect()
+        };
         match missing[..] {
             [] => format!("chunk {chunk} of every rank reduced"),
             [only] => format!("chunk {chunk} of every rank but {only} reduced"),
