@@ -135,6 +135,47 @@ fn scenarios_traces_and_pictures() {
     assert!(!ok && error.contains("choose the level `flow`"), "{error}");
 }
 
+/// An incast by packets: what it does to links is in the table, in JSON and in the trace.
+#[test]
+fn packets_are_told_of() {
+    let (file, trace) = (leaf_spine("packets.yaml"), File::new("packets.json"));
+    let sim = ["sim", file.path(), "gather", "--algorithm", "direct"];
+    let packet = ["--sizes", "16M", "--level", "packet"];
+    let none = ["--congestion", "none", "--links", "3"];
+    let traced = ["--trace", trace.path()];
+    let (ok, text, error) = ringway(&[&sim[..], &packet, &none, &traced].concat());
+    assert!(ok, "{error}");
+    for says in ["longest pause us", "paused us", "leaf0>host0"] {
+        assert!(text.contains(says), "{text}");
+    }
+    let json = std::fs::read_to_string(trace.path()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    assert!(events.iter().any(|e| e["name"] == "paused"));
+
+    let lossy = ["--lossy", "--buffer", "1M", "--json"];
+    let (ok, json, error) = ringway(&[&sim[..], &packet, &lossy].concat());
+    assert!(ok, "{error}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let run = &json["runs"][0];
+    assert!(run["packets"]["resent"].as_u64().unwrap() > 0, "{run}");
+    let link = &run["busiest_links"][0]["packets"];
+    assert!(link["wire_bytes"].as_u64().unwrap() > 15 << 20, "{link}");
+
+    for (arguments, says) in [
+        (&["--mtu", "1024"][..], "add --level packet"),
+        (&["--level", "packet", "--xoff", "64M"], "has 6 links"),
+        (
+            &["--level", "packet", "--ecn", "1M:1K:0.1"],
+            "Kmin up to Kmax",
+        ),
+        (&["--level", "packet", "--mtu", "1500"], "as RoCE has them"),
+    ] {
+        let (ok, _, error) = ringway(&[&sim[..], arguments].concat());
+        assert!(!ok && error.contains(says), "{error}");
+    }
+}
+
 #[test]
 fn a_choice_is_explained() {
     let file = leaf_spine("explain.yaml");

@@ -11,6 +11,7 @@ use ringway_plan::{Action, ActionId, Executor, Rank};
 use crate::{
     error::SimError,
     network::{Message, Network, Passage},
+    packet::PacketReport,
     program::{Act, Operation},
     scenario::Scenario,
     simulation::Manner,
@@ -46,6 +47,15 @@ struct Flight {
     to: Rank,
     sent: ActionId,
     wanted: ActionId,
+}
+
+impl Flight {
+    const fn part(&self, rank: Rank) -> Part {
+        Part {
+            operation: self.operation,
+            rank,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -134,6 +144,7 @@ pub(crate) struct End {
     pub(crate) messages: u64,
     pub(crate) carried: Vec<f64>,
     pub(crate) records: Vec<Record>,
+    pub(crate) packets: Option<PacketReport>,
 }
 
 impl<'a, N: Network> Drive<'a, N> {
@@ -228,8 +239,12 @@ impl<'a, N: Network> Drive<'a, N> {
             while let Some(passage) = self.network.poll(now) {
                 self.passed(passage);
             }
+            if let Some(failure) = self.network.failure() {
+                return Err(failure);
+            }
         }
         Ok(End {
+            packets: self.network.report(),
             end: self.end,
             messages: self.messages,
             carried: self.network.carried().to_vec(),
@@ -303,30 +318,30 @@ impl<'a, N: Network> Drive<'a, N> {
         }
     }
 
-    /// A message has left, and will be there.
+    /// What has become of a message.
     fn passed(&mut self, passage: Passage) {
-        let Some(flight) = self.flights.remove(&passage.id) else {
-            return;
-        };
-        if let Some(records) = &mut self.records {
-            let record = &mut records[passage.id as usize];
-            (record.begun, record.ended) = (passage.begun.at, passage.arrives.at);
-            record.cause = passage.begun.cause;
+        match passage {
+            Passage::Arrives { id, begun, at } => {
+                let Some(flight) = self.flights.get(&id) else {
+                    return;
+                };
+                if let Some(records) = &mut self.records {
+                    let record = &mut records[id as usize];
+                    (record.begun, record.ended) = (begun.at, at.at);
+                    record.cause = begun.cause;
+                }
+                let wanted = Event::Done {
+                    part: flight.part(flight.to),
+                    id: flight.wanted,
+                };
+                self.at(caused(at, id), wanted);
+            }
+            Passage::Free { id, at } => {
+                if let Some(flight) = self.flights.remove(&id) {
+                    self.done(flight.part(flight.from), flight.sent, caused(at, id));
+                }
+            }
         }
-        let mark = |moment| Moment {
-            cause: Some(passage.id),
-            ..moment
-        };
-        let part = |rank| Part {
-            operation: flight.operation,
-            rank,
-        };
-        let wanted = Event::Done {
-            part: part(flight.to),
-            id: flight.wanted,
-        };
-        self.at(mark(passage.arrives), wanted);
-        self.done(part(flight.from), flight.sent, mark(passage.left));
     }
 
     /// Starts all that a rank may start now in an operation, which may be over then.
@@ -514,5 +529,13 @@ impl<'a, N: Network> Drive<'a, N> {
             rank,
             what,
         }
+    }
+}
+
+/// The same moment, as the end of a message.
+const fn caused(moment: Moment, message: u32) -> Moment {
+    Moment {
+        cause: Some(message),
+        ..moment
     }
 }

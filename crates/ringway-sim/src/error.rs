@@ -73,4 +73,46 @@ pub enum SimError {
         /// How many there are.
         hosts: usize,
     },
+    /// A figure of the level of packets that cannot be.
+    #[error("the {what} is {found}; expected {expected}")]
+    Setting {
+        /// Which.
+        what: &'static str,
+        /// What was given.
+        found: String,
+        /// What could be.
+        expected: String,
+    },
+    /// A switch whose links may send more, until they pause, than its buffer holds.
+    #[error(
+        "{node} has {links} links, and {buffer} bytes of buffer for XOFF at {xoff} each and {headroom} of headroom (what comes until a link pauses): lossless needs {needed} bytes; make the buffer larger, XOFF lower, or let packets be lost"
+    )]
+    Buffer {
+        /// The switch.
+        node: String,
+        /// How many it has.
+        links: usize,
+        /// The threshold, in bytes.
+        xoff: u64,
+        /// Of all links, in bytes.
+        headroom: u64,
+        /// In bytes.
+        buffer: u64,
+        /// In bytes.
+        needed: u64,
+    },
+    /// A connection whose packets were not answered, again and again.
+    #[error(
+        "the connection from {from} to {to} broke at {at}: {status}; its packets are lost or stand still behind links that are down or paused: bring links up, make `--reroute` shorter, buffers larger, or the network lossless"
+    )]
+    Connection {
+        /// When.
+        at: String,
+        /// The sender's host.
+        from: String,
+        /// The receiver's host.
+        to: String,
+        /// What the sender was told.
+        status: String,
+    },
 }

@@ -3,7 +3,11 @@
 use ringway_fabric::Routes;
 use ringway_plan::Rank;
 
-use crate::time::{Moment, Time};
+use crate::{
+    error::SimError,
+    packet::PacketReport,
+    time::{Moment, Time},
+};
 
 /// A message that may leave now: both sides have started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,17 +26,26 @@ pub struct Message {
     pub since: Moment,
 }
 
-/// A message that has left its sender, with its fate.
+/// What becomes of a message: it arrives, and its sender's memory is free. Both are told once, in this order, at the latest
+/// when they happen; the arrival may be told before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
-    /// Its [`Message::id`].
-    pub id: u32,
-    /// When its first byte left.
-    pub begun: Moment,
-    /// When its last byte left: the sender's memory may be reused.
-    pub left: Moment,
-    /// When its last byte is there.
-    pub arrives: Moment,
+pub enum Passage {
+    /// Its last byte is there, or will be.
+    Arrives {
+        /// Its [`Message::id`].
+        id: u32,
+        /// When its first byte left.
+        begun: Moment,
+        /// When its last byte is there.
+        at: Moment,
+    },
+    /// The sender's memory may be used again.
+    Free {
+        /// Its [`Message::id`].
+        id: u32,
+        /// Now: when its last byte has left, or is known to be there.
+        at: Moment,
+    },
 }
 
 /// A network in virtual time: no IO, no clock. The driver hands messages over and changes links, always at times that do
@@ -43,10 +56,10 @@ pub trait Network {
     /// Takes over a message, at `message.since.at`.
     fn send(&mut self, message: Message);
 
-    /// The time at which the next message will have left, unless something changes before; `None` if none will.
+    /// The time at which something happens next, unless something changes before; `None` if nothing will.
     fn next(&mut self) -> Option<Time>;
 
-    /// A message that has left by `now`; call until there is none.
+    /// What has become of a message by `now`; call until there is none.
     fn poll(&mut self, now: Time) -> Option<Passage>;
 
     /// The share of its rate that each link has from now on ([`ringway_fabric::Link`] by number): 0 is down.
@@ -57,4 +70,14 @@ pub trait Network {
 
     /// Bytes that each direction of each link has carried for the ranks so far, by [`ringway_fabric::Hop::index`].
     fn carried(&self) -> &[f64];
+
+    /// Why it carries no more, if it does not.
+    fn failure(&self) -> Option<SimError> {
+        None
+    }
+
+    /// What packets did, if it has packets.
+    fn report(&self) -> Option<PacketReport> {
+        None
+    }
 }

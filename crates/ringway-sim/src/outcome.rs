@@ -3,6 +3,7 @@
 use ringway_plan::Collective;
 
 use crate::{
+    packet::PacketReport,
     time::{Moment, Time},
     trace::{Record, path},
 };
@@ -12,9 +13,9 @@ use crate::{
 pub struct HopLoad {
     /// [`ringway_fabric::Hop::index`].
     pub hop: usize,
-    /// For the ranks; others' traffic does not count.
+    /// For the ranks, what was sent again included; others' traffic does not count, nor do headers.
     pub bytes: f64,
-    /// By what it could have carried in the time: 0 to 1.
+    /// By what it could have carried in the time: 0 to 1. Of packets, with headers and others'.
     pub busy: f64,
 }
 
@@ -31,6 +32,8 @@ pub struct Outcome {
     pub hops: Vec<HopLoad>,
     /// All that took time, if asked for.
     pub records: Vec<Record>,
+    /// What packets did, on their level.
+    pub packets: Option<PacketReport>,
     pub(crate) ranks: usize,
     pub(crate) collective: Collective,
 }

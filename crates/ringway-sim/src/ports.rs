@@ -49,7 +49,9 @@ pub struct Ports<'a> {
     started: HashMap<u64, (Message, Moment, Way)>,
     /// Messages that leave.
     ends: BinaryHeap<Reverse<(Time, u64)>>,
-    leaving: HashMap<u64, Passage>,
+    leaving: HashMap<u64, (Passage, Passage)>,
+    /// The end of a message whose arrival has been told.
+    free: Option<Passage>,
     count: u64,
     carried: Vec<f64>,
 }
@@ -70,6 +72,7 @@ impl<'a> Ports<'a> {
             started: HashMap::new(),
             ends: BinaryHeap::new(),
             leaving: HashMap::new(),
+            free: None,
             count: 0,
             carried: vec![0.0; 2 * fabric.links().len()],
         }
@@ -158,15 +161,13 @@ impl<'a> Ports<'a> {
         let number = self.number();
         self.ends.push(Reverse((left.at, number)));
         let id = message.id;
-        self.leaving.insert(
-            number,
-            Passage {
-                id,
-                begun,
-                left,
-                arrives,
-            },
-        );
+        let told = Passage::Arrives {
+            id,
+            begun,
+            at: arrives,
+        };
+        self.leaving
+            .insert(number, (told, Passage::Free { id, at: left }));
     }
 }
 
@@ -194,6 +195,9 @@ impl Network for Ports<'_> {
     }
 
     fn poll(&mut self, now: Time) -> Option<Passage> {
+        if let Some(free) = self.free.take() {
+            return Some(free);
+        }
         while let Some(&Reverse((at, number))) = self.starts.peek()
             && at <= now
         {
@@ -207,7 +211,9 @@ impl Network for Ports<'_> {
             return None;
         }
         self.ends.pop();
-        self.leaving.remove(&number)
+        let (arrives, free) = self.leaving.remove(&number)?;
+        self.free = Some(free);
+        Some(arrives)
     }
 
     fn set_link(&mut self, _: Time, _: usize, _: f64) {}

@@ -11,6 +11,7 @@ use crate::{
     flow::Flows,
     network::Network,
     outcome::{Elapsed, HopLoad, Outcome},
+    packet::{PacketSettings, Packets},
     ports::Ports,
     program::{self, Act, Operation},
     scenario::Scenario,
@@ -24,6 +25,8 @@ pub enum Level {
     Latency,
     /// Flows share links fairly, and switches hash them onto equal paths: [`Flows`].
     Flow,
+    /// Packets wait, are marked, paused and lost, and the protocol of RoCE answers that: [`Packets`].
+    Packet,
 }
 
 /// The paths that streams take on a network that is there: by sender, receiver and stream.
@@ -64,6 +67,7 @@ pub struct Simulation<'a> {
     world: &'a World,
     scenario: Scenario,
     level: Level,
+    packets: PacketSettings,
     seed: u64,
     manner: Manner,
     paths: Paths,
@@ -77,6 +81,7 @@ impl<'a> Simulation<'a> {
             world,
             scenario: Scenario::default(),
             level: Level::Flow,
+            packets: PacketSettings::default(),
             seed: 0,
             manner: Manner {
                 slice_bytes: 128 << 10,
@@ -100,6 +105,13 @@ impl<'a> Simulation<'a> {
     #[must_use]
     pub const fn with_level(mut self, level: Level) -> Self {
         self.level = level;
+        self
+    }
+
+    /// With other settings of switches and NICs, for the level of packets.
+    #[must_use]
+    pub const fn with_packets(mut self, packets: PacketSettings) -> Self {
+        self.packets = packets;
         self
     }
 
@@ -159,6 +171,7 @@ impl<'a> Simulation<'a> {
             messages: end.messages,
             hops: self.loads(&end),
             records: end.records,
+            packets: end.packets,
             ranks: self.world.ranks(),
             collective: schedule.collective,
         })
@@ -204,6 +217,29 @@ impl<'a> Simulation<'a> {
                     .with_paths(self.paths.clone());
                 self.drive(network, operations, acts)
             }
+            Level::Packet => {
+                let record = self.manner.record;
+                for operation in operations {
+                    let slice = self.manner.slice_bytes.max(operation.bytes().div_ceil(32));
+                    let longest = slice.min(operation.bytes());
+                    if longest > Packets::LONGEST {
+                        return Err(SimError::Setting {
+                            what: "longest message",
+                            found: longest.to_string(),
+                            expected: "1 GiB at most for packets: a smaller --slice, or a vector of up to 32 GiB".to_owned(),
+                        });
+                    }
+                }
+                let network = Packets::new(
+                    self.fabric,
+                    self.world,
+                    &self.scenario,
+                    self.packets,
+                    self.seed,
+                    record,
+                )?;
+                self.drive(network, operations, acts)
+            }
         }
     }
 
@@ -211,11 +247,15 @@ impl<'a> Simulation<'a> {
     fn loads(&self, end: &End) -> Vec<HopLoad> {
         let seconds = end.end.at.seconds();
         let rate = |hop: usize| self.fabric.links()[hop / 2].rate;
+        let on_the_wire = |hop: usize| {
+            let ports = end.packets.as_ref().map(|p| &p.ports);
+            ports.map(|ports| ports[hop].wire_bytes as f64)
+        };
         let load = |(hop, &bytes): (usize, &f64)| HopLoad {
             hop,
             bytes,
             busy: if seconds > 0.0 {
-                bytes / (rate(hop) * seconds)
+                on_the_wire(hop).unwrap_or(bytes) / (rate(hop) * seconds)
             } else {
                 0.0
             },

@@ -277,9 +277,8 @@ fn square_tori() {
 }
 
 /// Every collective by every algorithm, on machines that both models know, is what the cost model's own run says.
-#[test]
-fn ports_are_the_cost_models() {
-    for (hosts, gpus) in [(5, 1), (8, 1), (3, 4)] {
+fn all_are_the_cost_models(machines: &[(usize, usize)], sizes: &[usize]) {
+    for &(hosts, gpus) in machines {
         let text = format!(
             "fabric: star
 hosts:
@@ -302,7 +301,7 @@ links:
                 .filter(|a| a.supports(collective))
             {
                 let schedule = schedule(collective, algorithm, &topology);
-                for bytes in [1 << 10, 1 << 22] {
+                for &bytes in sizes {
                     let simulation = Simulation::new(&fabric, &world)
                         .with_level(Level::Latency)
                         .with_scenario(Scenario::default());
@@ -318,4 +317,15 @@ links:
             }
         }
     }
+}
+
+#[test]
+fn ports_are_the_cost_models() {
+    all_are_the_cost_models(&[(5, 1), (8, 1), (3, 4)], &[1 << 10, 1 << 22]);
+}
+
+#[test]
+#[ignore = "minutes in a release build: cargo nextest run -p ringway-sim --release --run-ignored all"]
+fn a_thousand_ports_are_the_cost_models() {
+    all_are_the_cost_models(&[(1024, 1), (128, 8)], &[1 << 22]);
 }

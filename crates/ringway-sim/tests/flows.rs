@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use ringway_fabric::{Fabric, Hop, NodeId, Shape, random_order};
 use ringway_plan::{Algorithm, Collective, Layout, Op, Verified, generate, verify};
 use ringway_sim::{
-    Background, Change, Flows, Message, Moment, Network as _, Outcome, Scenario, SimError,
+    Background, Change, Flows, Message, Moment, Network as _, Outcome, Passage, Scenario, SimError,
     Simulation, Time, World, expected_load,
 };
 
@@ -53,9 +53,13 @@ fn message(id: u32, from: usize, to: usize, bytes: u64, at: u64) -> Message {
 /// When each message left and arrived, in microseconds, in the order of leaving.
 fn run(flows: &mut Flows<'_>) -> Vec<(u32, u64, u64)> {
     let mut passages = Vec::new();
+    let (mut arrives, micros) = (0, |moment: Moment| moment.at.0 / 1_000_000);
     while let Some(next) = flows.next() {
-        while let Some(p) = flows.poll(next) {
-            passages.push((p.id, p.left.at.0 / 1_000_000, p.arrives.at.0 / 1_000_000));
+        while let Some(passage) = flows.poll(next) {
+            match passage {
+                Passage::Arrives { at, .. } => arrives = micros(at),
+                Passage::Free { id, at } => passages.push((id, micros(at), arrives)),
+            }
         }
     }
     passages

@@ -1,5 +1,6 @@
 //! `ringway sim`: collectives on a fabric, in virtual time.
 
+mod packets;
 mod report;
 mod scenario;
 
@@ -23,11 +24,11 @@ use crate::{
 /// Run a collective on a fabric, in virtual time.
 ///
 /// The schedules and the executor are those of real runs; the network is computed: flows share links fairly (max-min), switches
-/// hash them onto equal paths. What is left out makes real runs slower: queues, losses, congestion control's search for its
-/// rate, packet headers. The same arguments give the same outcome.
+/// hash them onto equal paths. What that leaves out makes real runs slower: queues, pauses, losses, congestion control's search
+/// for its rate, packet headers; `--level packet` has them, at a cost. The same arguments give the same outcome.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  ringway sim fabric.yaml all-reduce --sizes 1M,64M --algorithm ring,hierarchical\n  ringway sim fabric.yaml all-reduce --order random:1 --place\n  ringway sim fabric.yaml all-reduce --slow host3:0.5 --down leaf0-spine1@1ms-2ms --svg hot.svg\n  ringway sim fabric.yaml gather --background 'all>host0:10Gbit/s' --json"
+    after_help = "Examples:\n  ringway sim fabric.yaml all-reduce --sizes 1M,64M --algorithm ring,hierarchical\n  ringway sim fabric.yaml all-reduce --order random:1 --place\n  ringway sim fabric.yaml all-reduce --slow host3:0.5 --down leaf0-spine1@1ms-2ms --svg hot.svg\n  ringway sim fabric.yaml gather --background 'all>host0:10Gbit/s' --json\n  ringway sim fabric.yaml all-to-all --sizes 16M --level packet --links 8\n  ringway sim fabric.yaml all-reduce --level packet --lossy --buffer 4M --congestion none"
 )]
 pub(crate) struct Sim {
     /// The fabric file, see `ringway fabric new`.
@@ -69,6 +70,8 @@ pub(crate) struct Sim {
     slice: usize,
     #[command(flatten)]
     scenario: Flags,
+    #[command(flatten)]
+    packets: packets::Settings,
     /// Print so many of the busiest links of the last run.
     #[arg(long, default_value_t = 0, conflicts_with = "json")]
     links: usize,
@@ -93,6 +96,8 @@ enum Fidelity {
     Latency,
     /// Flows share links fairly, and switches hash them onto equal paths.
     Flow,
+    /// Packets wait, are marked, paused and lost; RoCE and DCQCN answer that.
+    Packet,
 }
 
 /// A simulated operation.
@@ -105,6 +110,7 @@ struct Run {
 
 impl Sim {
     pub(crate) fn execute(self) -> Result<()> {
+        self.packets.check(self.level == Fidelity::Packet)?;
         let fabric = fabric::read(&self.fabric)?;
         let collective = Collective::parse(&self.collective, self.root)?;
         let hosts = fabric::hosts(&fabric, self.hosts)?;
@@ -137,7 +143,9 @@ impl Sim {
                     .with_level(match self.level {
                         Fidelity::Latency => Level::Latency,
                         Fidelity::Flow => Level::Flow,
+                        Fidelity::Packet => Level::Packet,
                     })
+                    .with_packets(self.packets.settings())
                     .with_scenario(self.scenario.scenario(&fabric)?)
                     .with_seed(self.seed)
                     .with_streams(self.streams)
@@ -164,7 +172,7 @@ impl Sim {
             svg.write(&fabric::draw(&fabric, Some(&load)))?;
         }
         if let Some(trace) = trace {
-            trace.write(&chrome_trace(&run.outcome.records, &known[at].1))?;
+            trace.write(&chrome_trace(&run.outcome, &known[at].1, &fabric))?;
         }
         if self.json {
             let json = report::as_json(&fabric, collective, &runs);

@@ -1,8 +1,10 @@
 //! What was simulated, for people and for programs.
 
+use std::cmp::Reverse;
+
 use ringway_fabric::{Fabric, Hop};
 use ringway_plan::Collective;
-use ringway_sim::{HopLoad, Kind, Outcome};
+use ringway_sim::{HopLoad, Kind, Outcome, PortCounts, Time};
 
 use super::Run;
 use crate::{
@@ -28,7 +30,7 @@ pub(super) fn as_text(
         .map(|run| {
             let outcome = &run.outcome;
             let end = outcome.end;
-            let part = |time: ringway_sim::Time| {
+            let part = |time: Time| {
                 format!(
                     "{:.1}",
                     100.0 * time.seconds() / end.at.seconds().max(1e-12)
@@ -66,11 +68,65 @@ pub(super) fn as_text(
         ("busy %", Side::Right),
     ];
     format!(
-        "{collective} on {}: {} ranks on {hosts} hosts, in virtual time; GB/s of 10^9\n\n{}",
+        "{collective} on {}: {} ranks on {hosts} hosts, in virtual time; GB/s of 10^9\n\n{}{}",
         fabric.name(),
         hosts * per_host,
-        table(&columns, &rows)
+        table(&columns, &rows),
+        packets(fabric, runs)
     )
+}
+
+/// What packets did in each run, if there were any.
+fn packets(fabric: &Fabric, runs: &[Run]) -> String {
+    let row = |run: &Run| {
+        let report = run.outcome.packets.as_ref()?;
+        let ports = || report.ports.iter().enumerate();
+        let (hop, queue) = ports().max_by_key(|p| (p.1.longest_queue, Reverse(p.0)))?;
+        let paused = ports().max_by_key(|p| (p.1.paused, Reverse(p.0)))?.1.paused;
+        let sum = |count: fn(&PortCounts) -> u64| ports().map(|p| count(p.1)).sum::<u64>();
+        Some(vec![
+            size::show(run.outcome.bytes),
+            run.algorithm.to_string(),
+            kilobytes(queue.longest_queue),
+            match queue.longest_queue {
+                0 => String::new(),
+                _ => Hop::of_index(hop).name(fabric),
+            },
+            micros(paused),
+            sum(|p| u64::from(p.pauses > 0)).to_string(),
+            sum(|p| p.marked).to_string(),
+            report.notifications.to_string(),
+            sum(|p| p.dropped).to_string(),
+            report.resent.to_string(),
+            report.timeouts.to_string(),
+        ])
+    };
+    let rows: Vec<Vec<String>> = runs.iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let columns = [
+        ("size", Side::Right),
+        ("algorithm", Side::Left),
+        ("longest queue KB", Side::Right),
+        ("before", Side::Left),
+        ("longest pause us", Side::Right),
+        ("links paused", Side::Right),
+        ("marked", Side::Right),
+        ("CNPs", Side::Right),
+        ("dropped", Side::Right),
+        ("resent", Side::Right),
+        ("timeouts", Side::Right),
+    ];
+    format!("\n{}", table(&columns, &rows))
+}
+
+fn kilobytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e3)
+}
+
+fn micros(time: Time) -> String {
+    format!("{:.1}", time.seconds() * 1e6)
 }
 
 fn hottest(fabric: &Fabric, outcome: &Outcome) -> (String, String) {
@@ -90,19 +146,46 @@ pub(super) fn links(fabric: &Fabric, outcome: &Outcome, count: usize) -> String 
         .iter()
         .take(count)
         .map(|load| {
-            vec![
+            let mut row = vec![
                 Hop::of_index(load.hop).name(fabric),
                 format!("{:.3}", load.bytes / 1e6),
                 format!("{:.1}", load.busy * 100.0),
-            ]
+            ];
+            row.extend(port(outcome, load).map_or_else(Vec::new, |port| {
+                vec![
+                    kilobytes(port.longest_queue),
+                    micros(port.paused),
+                    port.marked.to_string(),
+                    port.notifications.to_string(),
+                    port.dropped.to_string(),
+                    port.resent.to_string(),
+                ]
+            }));
+            row
         })
         .collect();
-    let columns = [
+    let mut columns = vec![
         ("link", Side::Left),
         ("MB", Side::Right),
         ("busy %", Side::Right),
     ];
+    if outcome.packets.is_some() {
+        let names = [
+            "queue KB",
+            "paused us",
+            "marked",
+            "CNPs",
+            "dropped",
+            "resent",
+        ];
+        columns.extend(names.map(|name| (name, Side::Right)));
+    }
     table(&columns, &rows)
+}
+
+/// What packets did on a link.
+fn port<'a>(outcome: &'a Outcome, load: &HopLoad) -> Option<&'a PortCounts> {
+    outcome.packets.as_ref()?.ports.get(load.hop)
 }
 
 /// What the end waited for, the middle left out.
@@ -140,18 +223,46 @@ pub(super) fn critical_path(outcome: &Outcome) -> String {
 }
 
 pub(super) fn as_json(fabric: &Fabric, collective: Collective, runs: &[Run]) -> serde_json::Value {
-    let link = |load: &HopLoad| {
-        serde_json::json!({
+    let link = |outcome: &Outcome, load: &HopLoad| {
+        let mut link = serde_json::json!({
             "link": Hop::of_index(load.hop).name(fabric),
             "bytes": load.bytes,
             "busy": load.busy,
-        })
+        });
+        if let Some(port) = port(outcome, load) {
+            link["packets"] = serde_json::json!({
+                "sent": port.packets,
+                "wire_bytes": port.wire_bytes,
+                "longest_queue_bytes": port.longest_queue,
+                "paused_seconds": port.paused.seconds(),
+                "pauses": port.pauses,
+                "marked": port.marked,
+                "notifications": port.notifications,
+                "dropped": port.dropped,
+                "resent": port.resent,
+                "resent_bytes": port.resent_bytes,
+            });
+        }
+        link
     };
     let runs: Vec<_> = runs
         .iter()
         .map(|run| {
             let (outcome, end) = (&run.outcome, run.outcome.end);
-            let links: Vec<_> = outcome.hottest().iter().take(HOTTEST).map(link).collect();
+            let links: Vec<_> = outcome
+                .hottest()
+                .iter()
+                .take(HOTTEST)
+                .map(|load| link(outcome, load))
+                .collect();
+            let packets = outcome.packets.as_ref().map(|report| {
+                serde_json::json!({
+                    "notifications": report.notifications,
+                    "resent": report.resent,
+                    "timeouts": report.timeouts,
+                    "events": report.events,
+                })
+            });
             serde_json::json!({
                 "algorithm": run.algorithm.name(),
                 "bytes": outcome.bytes,
@@ -165,6 +276,7 @@ pub(super) fn as_json(fabric: &Fabric, collective: Collective, runs: &[Run]) -> 
                 "messages": outcome.messages,
                 "mean_hops": run.mean_hops,
                 "busiest_links": links,
+                "packets": packets,
             })
         })
         .collect();

@@ -6,7 +6,7 @@
 //! share links with these, directly or through others.
 //!
 //! What it does not have: slow start and the time that congestion control takes to come to its shares, queues, losses,
-//! packet headers. Each is a reason for real times to be longer.
+//! packet headers. Each is a reason for real times to be longer. [`Packets`](crate::Packets) has them.
 
 mod share;
 
@@ -295,12 +295,13 @@ impl<'a> Flows<'a> {
                 *carried += message.bytes as f64;
             }
         }
-        self.passages.push_back(Passage {
-            id: message.id,
+        let id = message.id;
+        self.passages.push_back(Passage::Arrives {
+            id,
             begun: connection.begun,
-            left,
-            arrives: left.latency(connection.latency),
+            at: left.latency(connection.latency),
         });
+        self.passages.push_back(Passage::Free { id, at: left });
     }
 
     /// Notes when a connection's first message will have left, at its rate.
@@ -513,7 +514,7 @@ impl Network for Flows<'_> {
 }
 
 /// Numbers as one, mixed (FNV-1a over words, as seeds of [`Routes::path`], which mixes again).
-fn hash(seed: u64, words: [u64; 3]) -> u64 {
+pub(crate) fn hash(seed: u64, words: [u64; 3]) -> u64 {
     words
         .into_iter()
         .fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, word| {
