@@ -7,6 +7,13 @@ use crate::{Finish, Stores, combine};
 /// From this many bytes on, starting the string instruction pays.
 #[cfg(target_arch = "x86_64")]
 const WORTH_A_STRING: usize = 2048;
+/// Bits of an address from here on up do not tell the processor whether a load is of what was just stored.
+#[cfg(target_arch = "x86_64")]
+const PAGE: usize = 4096;
+/// Less than this behind its destination in their pages, every load of a source seems to be of what was just stored, and the string
+/// instruction goes on by single bytes: 3 GB/s in place of 57 to 100 (measured on Zen 5, 4 bytes ahead; half at 16).
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
 
 /// Copies `bytes` bytes by whole cache lines, through the caches.
 ///
@@ -20,7 +27,7 @@ const WORTH_A_STRING: usize = 2048;
 /// `src` must be valid for reads and `dst` for writes of `bytes` bytes. Where they overlap the result is unspecified.
 pub unsafe fn copy_lines(dst: *mut u8, src: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    if bytes >= WORTH_A_STRING && has_fast_strings() {
+    if is_worth_a_string(dst, src, bytes) {
         // SAFETY: the caller's promise.
         unsafe { copy_string(dst, src, bytes) };
         return;
@@ -39,6 +46,14 @@ pub unsafe fn copy_lines(dst: *mut u8, src: *const u8, bytes: usize) {
             Stores::Cached,
         );
     }
+}
+
+/// Whether the string instruction is the fastest for such a copy.
+#[cfg(target_arch = "x86_64")]
+fn is_worth_a_string(dst: *mut u8, src: *const u8, bytes: usize) -> bool {
+    // How far the destination is ahead of the source, within their pages.
+    let ahead = dst.addr().wrapping_sub(src.addr()) % PAGE;
+    bytes >= WORTH_A_STRING && !(1..LINE).contains(&ahead) && has_fast_strings()
 }
 
 /// Whether the processor has "enhanced `rep movsb`".
@@ -70,6 +85,23 @@ unsafe fn copy_string(dst: *mut u8, src: *const u8, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Within their pages, while they are apart.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_destination_a_little_ahead_gets_every_byte_too() {
+        let src: Vec<u8> = (0..20_000u32).map(|i| (i % 251) as u8).collect();
+        let mut dst = vec![0; 20_000];
+        let behind = |dst: &[u8], ahead: usize| {
+            (dst.as_ptr().addr() + PAGE - ahead).wrapping_sub(src.as_ptr().addr()) % PAGE
+        };
+        for ahead in [0, 1, 4, 16, 63, 64, PAGE - 4] {
+            let from = behind(&dst, ahead);
+            // SAFETY: 8,000 bytes from there are in both, which are apart.
+            unsafe { copy_lines(dst.as_mut_ptr(), src.as_ptr().add(from), 8000) };
+            assert_eq!(dst[..8000], src[from..from + 8000], "{ahead} bytes ahead");
+        }
+    }
 
     #[test]
     fn copies_every_byte_and_no_other() {

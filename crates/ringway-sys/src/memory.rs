@@ -12,6 +12,10 @@ use ringway_plan::{DataType, ReduceOp};
 /// The size of pages; larger ones are multiples of it.
 const PAGE: usize = 4096;
 
+/// From this many bytes on the C library may copy with the string instruction of x86, which [`ringway_kernels::copy_lines`] takes
+/// only where it is fast.
+const LONG: usize = 2048;
+
 /// Up to this many operands [`Memory::combine`] allocates nothing.
 const FEW: usize = 16;
 
@@ -113,6 +117,9 @@ impl Memory {
             self.len, from.len,
             "copy between memory of different length"
         );
+        if self.len >= LONG {
+            return self.copy_lines(from);
+        }
         // SAFETY: both ranges are valid by the contract of `new`; `copy` allows overlap.
         unsafe { std::ptr::copy(from.ptr, self.ptr, self.len) }
     }

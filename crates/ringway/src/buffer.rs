@@ -19,6 +19,9 @@ use ringway_sys::Memory;
 
 use crate::Registration;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// A buffer that an operation may read and write.
 pub trait Buffer: sealed::Sealed + Send {
     /// The type of its elements.
@@ -96,10 +99,13 @@ impl<T: Element> ArenaBuffer<T> {
         }
     }
 
-    /// Ordinary memory, for comparison; zeros.
+    /// Ordinary memory, for comparison; zeros. It starts with a cache line, as tensors of PyTorch do.
     pub fn private(len: usize) -> Self {
-        let mut storage = vec![0_u64; (len * size_of::<T>()).div_ceil(8)];
-        let memory = exclusive(&mut storage).slice(0..len * size_of::<T>());
+        let bytes = len * size_of::<T>();
+        let mut storage = vec![0_u64; (bytes + LINE).div_ceil(8)];
+        let whole = exclusive(&mut storage);
+        let start = whole.as_ptr().addr().next_multiple_of(LINE) - whole.as_ptr().addr();
+        let memory = whole.slice(start..start + bytes);
         Self {
             registration: None,
             memory,

@@ -16,7 +16,7 @@ use super::{
     plan::ROTATION,
     sequence::Sequence,
     staging::Staging,
-    wait::{Awaited, Waiter, Waker},
+    wait::{Awaited, Spins, Waiter, Waker},
 };
 use crate::shm::HostSegment;
 
@@ -46,7 +46,8 @@ pub(super) struct Inner {
     pub(super) segment: Arc<HostSegment>,
     pub(super) members: Vec<Member>,
     pub(super) me: usize,
-    pub(super) patience: Patience,
+    pub(super) spins: Spins,
+    pub(super) yielding: Duration,
     pub(super) sequence: Sequence,
     pub(super) staging: Staging,
     pub(super) waker: Waker,
@@ -100,7 +101,8 @@ impl MappedGroup {
             segment,
             members,
             me,
-            patience,
+            spins: Spins::new(patience.spins),
+            yielding: patience.yielding,
             sequence,
             staging,
             waker,

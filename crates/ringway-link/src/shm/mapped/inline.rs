@@ -10,7 +10,6 @@ use super::{
     execute,
     group::Inner,
     op::Phase,
-    wait::spin,
 };
 
 /// The steps of a small operation: first those that show, then, once all members have called, the rest.
@@ -66,7 +65,7 @@ pub(super) fn try_run(
     for ahead in 1..members {
         let member = (group.me + ahead) % members;
         let word = group.members[member].context(op).progress();
-        if !spin(group.patience.spins, || word.load() >= op << POINT_BITS) {
+        if !group.spins.spin(|| word.load() >= op << POINT_BITS) {
             return Ok(Some(Phase::Meet(0)));
         }
         hear(group, call, member, op)?;

@@ -157,7 +157,7 @@ impl MappedOp {
         interrupt: &dyn Fn() -> bool,
     ) -> Result<(), MappedError> {
         let group = Arc::clone(&self.group);
-        let mut waiter = Waiter::new(&group.segment, group.patience);
+        let mut waiter = Waiter::new(&group.segment, &group.spins, group.yielding);
         let number = self.state.number;
         loop {
             match self.step()? {

@@ -308,10 +308,10 @@ fn thousands_of_small_calls_reuse_their_contexts() {
     let one_shot = made(Collective::AllReduce, Algorithm::OneShot, 3);
     let barrier = made(Collective::Barrier, Algorithm::Direct, 3);
     on_all(&hosts, |rank, host| {
-        let plans = [plan(&one_shot, rank, 3), plan(&one_shot, rank, 600)];
+        let plans = [plan(&one_shot, rank, 3), plan(&one_shot, rank, 500)];
         let barrier = (&barrier, plan(&barrier, rank, 0));
         for round in 0..1000 {
-            let (index, count) = if round % 3 == 0 { (1, 600) } else { (0, 3) };
+            let (index, count) = if round % 3 == 0 { (1, 500) } else { (0, 3) };
             let manner = Manner {
                 arena: round % 2 == 0,
                 in_place: true,

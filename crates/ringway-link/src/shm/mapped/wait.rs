@@ -1,6 +1,9 @@
 //! Waiting for another rank: spinning, then yielding the processor, then sleeping.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
 
 use ringway_sys::{Shared64, barrier, cpu_count, futex_wait, futex_wake, spin_hint, yield_now};
 
@@ -12,6 +15,10 @@ const NAP: Duration = Duration::from_millis(20);
 const SHORT_NAP: Duration = Duration::from_millis(1);
 /// Looks at the counter without a pause between them, which would cost as much as the line's way here.
 const EAGER: u32 = 1000;
+/// Looks where spinning is in vain: for what has come already.
+const FEW: u32 = 30;
+/// One wait of so many spins all the same, to see whether that still is so.
+const SELDOM: u32 = 32;
 
 /// How long to spin and to yield before sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +46,56 @@ impl Patience {
     }
 }
 
+/// How long spinning pays, as seen lately.
+///
+/// Where two ranks have come to share a processor, as the kernel has it when something else is busy on the other, whoever spins
+/// keeps the rank that it waits for from running: every operation takes as long as both of them spin (measured: 200 us in place of
+/// 1.5, for as long as the other program ran). So a rank that finds what it waited for as soon as it has yielded spins no
+/// more, until it finds something by spinning.
+#[derive(Debug)]
+pub(super) struct Spins {
+    most: u32,
+    /// 0 while spinning pays; else counts waits since it does not.
+    in_vain: AtomicU32,
+}
+
+impl Spins {
+    pub(super) const fn new(most: u32) -> Self {
+        Self {
+            most,
+            in_vain: AtomicU32::new(0),
+        }
+    }
+
+    /// Spins for a while, until it is there.
+    #[inline]
+    pub(super) fn spin(&self, there: impl Fn() -> bool) -> bool {
+        if self.in_vain.load(Relaxed) == 0 {
+            return spin(self.most, there).is_some();
+        }
+        self.spin_seldom(there)
+    }
+
+    #[cold]
+    fn spin_seldom(&self, there: impl Fn() -> bool) -> bool {
+        let wait = self.in_vain.load(Relaxed);
+        let is_trial = wait.is_multiple_of(SELDOM);
+        let looks = spin(if is_trial { self.most } else { FEW }, there);
+        // What is there at once may have come before, on this processor too.
+        let pays = looks.is_some_and(|looks| looks > FEW);
+        self.in_vain
+            .store(if pays { 0 } else { wait % SELDOM + 1 }, Relaxed);
+        looks.is_some()
+    }
+
+    /// What spinning didn't bring was there after yielding once.
+    fn yielding_helped(&self) {
+        if self.most > FEW && self.in_vain.load(Relaxed) == 0 {
+            self.in_vain.store(1, Relaxed);
+        }
+    }
+}
+
 /// A word of another rank's that is to reach a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Awaited {
@@ -51,16 +108,22 @@ pub(super) struct Awaited {
 /// Waits until a word has reached a value, for a bounded time in each call.
 pub(super) struct Waiter<'a> {
     segment: &'a HostSegment,
-    patience: Patience,
+    spins: &'a Spins,
+    yielding: Duration,
     spun: bool,
     since: Option<Instant>,
 }
 
 impl<'a> Waiter<'a> {
-    pub(super) const fn new(segment: &'a HostSegment, patience: Patience) -> Self {
+    pub(super) const fn new(
+        segment: &'a HostSegment,
+        spins: &'a Spins,
+        yielding: Duration,
+    ) -> Self {
         Self {
             segment,
-            patience,
+            spins,
+            yielding,
             spun: false,
             since: None,
         }
@@ -78,12 +141,17 @@ impl<'a> Waiter<'a> {
         let there = || awaited.word.load() >= awaited.target;
         if !self.spun {
             self.spun = true;
-            if spin(self.patience.spins, there) {
+            if self.spins.spin(there) {
+                return None;
+            }
+            yield_now();
+            if there() {
+                self.spins.yielding_helped();
                 return None;
             }
         }
         let since = *self.since.get_or_insert_with(Instant::now);
-        if since.elapsed() < self.patience.yielding {
+        if since.elapsed() < self.yielding {
             for _ in 0..16 {
                 yield_now();
                 if there() {
@@ -100,18 +168,18 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Looks up to so many times; true once it is there.
+/// Looks up to so many times; after how many it was there.
 #[inline]
-pub(super) fn spin(times: u32, there: impl Fn() -> bool) -> bool {
+fn spin(times: u32, there: impl Fn() -> bool) -> Option<u32> {
     for look in 0..times {
         if there() {
-            return true;
+            return Some(look);
         }
         if look > EAGER {
             spin_hint();
         }
     }
-    false
+    None
 }
 
 /// Sleeps until the rank `local` may have brought the word to its value.
@@ -176,5 +244,54 @@ impl Waker {
                 segment.ring(local);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const MOST: u32 = 100;
+
+    /// What is there after so many looks; and how many there were.
+    fn wait(spins: &Spins, after: u32) -> (bool, u32) {
+        let looks = Cell::new(0);
+        let found = spins.spin(|| {
+            looks.set(looks.get() + 1);
+            looks.get() > after
+        });
+        (found, looks.get())
+    }
+
+    #[test]
+    fn who_yields_to_whom_it_waits_for_spins_no_more() {
+        let spins = Spins::new(MOST);
+        assert_eq!(wait(&spins, u32::MAX), (false, MOST));
+        spins.yielding_helped();
+        let looks: Vec<u32> = (0..2 * SELDOM).map(|_| wait(&spins, 1000).1).collect();
+        assert_eq!(looks.iter().filter(|&&looks| looks == MOST).count(), 2);
+        assert_eq!(looks.iter().filter(|&&looks| looks == FEW).count(), 62);
+        // What was there before says nothing.
+        assert_eq!(wait(&spins, 0), (true, 1));
+        assert_eq!(wait(&spins, 1000).1, FEW);
+    }
+
+    #[test]
+    fn who_finds_something_by_spinning_spins_again() {
+        let spins = Spins::new(MOST);
+        spins.yielding_helped();
+        let found = (0..=SELDOM).position(|_| wait(&spins, MOST / 2).0);
+        assert_eq!(found, Some(SELDOM as usize - 1));
+        assert_eq!(wait(&spins, MOST / 2), (true, MOST / 2 + 1));
+    }
+
+    #[test]
+    fn who_hardly_spins_anyway_goes_on_as_ever() {
+        let spins = Spins::new(FEW);
+        spins.yielding_helped();
+        assert_eq!(wait(&spins, 1000).1, FEW);
+        assert_eq!(wait(&spins, 1000).1, FEW);
     }
 }
