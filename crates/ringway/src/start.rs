@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use ringway_link::{
     Router, Transport,
-    rdma::{self, NoNic, RdmaSettings, RdmaTransport},
+    rdma::{self, RdmaSettings, RdmaTransport},
     shm::{HostSegment, SlotOptions, SlotTransport, mapped::GroupBlock},
     tcp::{TcpSettings, TcpTransport},
 };
@@ -223,13 +223,14 @@ fn over(
         .map(|candidate| candidate.ip)
         .find(|ip| ip.is_loopback() != is_spread);
     let device = match ip.or_else(|| addresses.first().map(|candidate| candidate.ip)) {
-        Some(ip) if *transports == Transports::Auto => match rdma::open_nic(ip) {
-            Err(reason @ NoNic::None(_)) => {
-                tracing::info!(%reason, "messages to other hosts go over TCP");
-                return Ok(Box::new(tcp));
-            }
-            opened => opened.map_err(|error| error.to_string()),
-        },
+        // A rank that has a device asks the others before it sends to them; so either all can answer or nobody asks.
+        Some(_) if *transports == Transports::Auto && !world.has_nics() => {
+            tracing::info!("no host has an RDMA device: messages to other hosts go over TCP");
+            return Ok(Box::new(tcp));
+        }
+        Some(ip) if *transports == Transports::Auto => {
+            rdma::open_nic(ip).map_err(|error| error.to_string())
+        }
         Some(ip) => rdma::open(ip).map_err(|error| error.to_string()),
         None => Err("this rank has no address".to_owned()),
     };

@@ -266,6 +266,7 @@ pub(super) fn check(script: &[u8]) {
                 nonce: nonce.into(),
                 ..ringway_link::PeerAddress::at(rank, 1, [])
             },
+            has_nic: false,
         };
         Join {
             software: "1".into(),
@@ -354,6 +355,7 @@ mod tests {
             host_id: HostId(1),
             pid: 7,
             address,
+            has_nic: false,
         };
         let join = Join {
             software: "1".into(),

@@ -15,7 +15,12 @@ pub(super) fn this_process(rank: Rank, address: PeerAddress) -> Member {
         host_id: host_id(),
         pid: std::process::id(),
         address,
+        has_nic: has_nic(),
     }
+}
+
+fn has_nic() -> bool {
+    std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
 }
 
 pub(super) fn host_name() -> String {

@@ -18,7 +18,7 @@ use super::{
 const MAGIC: [u8; 4] = [0x92, b'R', b'W', b'Y'];
 
 /// Of the protocol, not of the software. Ranks of different versions do not meet.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// Of the software, for people.
 pub(super) const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
@@ -348,6 +348,7 @@ fn write_member(body: &mut Writer, member: &Member) {
     body.u64(member.host_id.0);
     body.u32(member.pid);
     body.bytes(&member.address.encode());
+    body.u8(member.has_nic.into());
 }
 
 fn read_member(body: &mut Reader<'_>) -> Result<Member, Malformed> {
@@ -361,12 +362,18 @@ fn read_member(body: &mut Reader<'_>) -> Result<Member, Malformed> {
     if address.rank != rank {
         return Err(Malformed::Wrong("a rank has the address of another"));
     }
+    let has_nic = match body.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(Malformed::Wrong("a rank neither has RDMA devices nor none")),
+    };
     Ok(Member {
         rank,
         host,
         host_id,
         pid,
         address,
+        has_nic,
     })
 }
 
@@ -400,8 +407,9 @@ mod tests {
             any::<u64>(),
             any::<u16>(),
             addresses,
+            any::<bool>(),
         );
-        (0..MOST_RANKS, names).prop_map(|(rank, (host, pid, id, port, addresses))| {
+        (0..MOST_RANKS, names).prop_map(|(rank, (host, pid, id, port, addresses, has_nic))| {
             let addresses = addresses
                 .into_iter()
                 .map(|ip| IpAddr::from(Ipv4Addr::from(ip)));
@@ -412,6 +420,7 @@ mod tests {
                 host_id: HostId(id),
                 pid,
                 address,
+                has_nic,
             }
         })
     }

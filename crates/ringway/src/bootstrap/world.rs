@@ -36,6 +36,8 @@ pub struct Member {
     pub pid: u32,
     /// Where it may be reached.
     pub address: PeerAddress,
+    /// Whether the kernel of its host has RDMA devices, be it that they can be used or not.
+    pub has_nic: bool,
 }
 
 impl Member {
@@ -72,6 +74,11 @@ impl World {
     /// How many ranks there are.
     pub fn size(&self) -> usize {
         self.members.len()
+    }
+
+    /// Whether any rank's host has RDMA devices.
+    pub(crate) fn has_nics(&self) -> bool {
+        self.members.iter().any(|member| member.has_nic)
     }
 
     /// This rank.

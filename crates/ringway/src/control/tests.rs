@@ -61,6 +61,7 @@ impl Net {
             host_id: HostId(rank as u64),
             pid: 1000 + rank as u32,
             address: PeerAddress::at(rank, 1, []),
+            has_nic: false,
         };
         let members: Arc<[Member]> = (0..size).map(member).collect();
         let now = Instant::now();
