@@ -28,11 +28,10 @@ struct Kind {
     ended: u32,
     recorded: Duration,
     replayed: Duration,
-    is_kept: bool,
 }
 
-/// What they do, bytes, and the algorithms of both.
-type Key = (String, usize, &'static str, &'static str);
+/// What they do, bytes, the algorithms of both, and whether they keep their time.
+type Key = (String, usize, &'static str, &'static str, bool);
 
 impl Report<'_> {
     fn kinds(&self) -> BTreeMap<Key, Kind> {
@@ -48,11 +47,11 @@ impl Report<'_> {
                 call.bytes,
                 call.algorithm.name(),
                 played.algorithm.name(),
+                played.is_kept,
             );
             let kind = kinds.entry(key).or_default();
             kind.times += 1;
             kind.replayed += played.time;
-            kind.is_kept = played.is_kept;
             if let Some(end) = call.end {
                 kind.ended += 1;
                 kind.recorded += end.saturating_sub(call.begin);
@@ -85,7 +84,7 @@ impl Report<'_> {
         let kinds = self.kinds();
         let rows: Vec<Vec<String>> = kinds
             .iter()
-            .map(|((what, bytes, before, now), kind)| {
+            .map(|((what, bytes, before, now, is_kept), kind)| {
                 let recorded = kind.recorded / kind.ended.max(1);
                 vec![
                     what.clone(),
@@ -93,7 +92,7 @@ impl Report<'_> {
                     kind.times.to_string(),
                     (*before).to_owned(),
                     micros(recorded),
-                    match kind.is_kept {
+                    match is_kept {
                         true => "(kept)".to_owned(),
                         false => (*now).to_owned(),
                     },
@@ -158,7 +157,7 @@ impl Report<'_> {
         let kinds = self.kinds();
         let operations: Vec<_> = kinds
             .iter()
-            .map(|((what, bytes, before, now), kind)| {
+            .map(|((what, bytes, before, now, is_kept), kind)| {
                 serde_json::json!({
                     "operation": what,
                     "bytes": bytes,
@@ -167,7 +166,7 @@ impl Report<'_> {
                     "recorded_seconds": (kind.recorded / kind.ended.max(1)).as_secs_f64(),
                     "replayed_algorithm": now,
                     "replayed_seconds": (kind.replayed / kind.times.max(1)).as_secs_f64(),
-                    "kept": kind.is_kept,
+                    "kept": is_kept,
                 })
             })
             .collect();
