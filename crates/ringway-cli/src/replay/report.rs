@@ -61,7 +61,8 @@ impl Report<'_> {
     }
 
     fn bytes(&self) -> u64 {
-        self.recording.calls.iter().map(|c| c.bytes as u64).sum()
+        let bytes = self.recording.calls.iter().map(|c| c.bytes as u64);
+        bytes.fold(0, u64::saturating_add)
     }
 
     pub(super) fn as_text(&self) -> String {
