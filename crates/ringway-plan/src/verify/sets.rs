@@ -58,6 +58,7 @@ impl Sets {
         for word in 0..self.words {
             let (in_a, in_b) = (self.word(a, word), self.word(b, word));
             if in_a & in_b != 0 {
+                self.bits.truncate(self.counts.len() * self.words);
                 return Err(word * 64 + (in_a & in_b).trailing_zeros() as usize);
             }
             self.bits.push(in_a | in_b);
@@ -86,6 +87,7 @@ mod tests {
         assert!(sets.is_full(all));
         assert_eq!(sets.union(129, all), Err(129));
         let some = sets.union(3, 127).unwrap();
+        assert!(sets.has(some, 3) && sets.has(some, 127) && !sets.has(some, 0));
         assert_eq!(sets.union(3, 127), Ok(some));
         assert_eq!(sets.union(64, some), sets.union(64, some));
         assert_eq!(sets.union(127, some), Err(127));
