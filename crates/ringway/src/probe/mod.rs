@@ -2,7 +2,7 @@
 //!
 //! One rank of each host, of 32 hosts at most, does all-reduces of the shortest and of long vectors, by `ring` and by
 //! `direct`, and the cost model's link is set so that the model says what was measured ([`Machine::fitted`]). The ranks of
-//! rank 0's host do the same among them. Then all ranks do an all-reduce by each algorithm that may be the quickest, of a short
+//! rank 0's host do the same among them. Then all ranks, if there are 256 at most, do an all-reduce by each algorithm that may be the quickest, of a short
 //! and of a long vector: by these the model's times of all-reduces are corrected. That takes some 100 ms, on slow links some more;
 //! rank 0 keeps the outcome in a file, for the next job on these hosts. All ranks choose by rank 0's numbers, which are whole: so they choose alike.
 
@@ -247,6 +247,10 @@ pub(crate) fn learn(comm: &Communicator) -> Result<Origin, Error> {
     Ok(origin)
 }
 
+/// Among more ranks algorithms are not compared: each rank makes and proves the schedules of all ranks, by `direct` and
+/// `ring` millions of steps among a thousand, also of those that it would never choose.
+const MOST_COMPARED: usize = 256;
+
 /// More hosts than these would not make the numbers better.
 const MOST_HOSTS: usize = 32;
 
@@ -289,11 +293,14 @@ fn measure(comm: &Communicator) -> Result<Numbers, Error> {
             }
         }
     }
-    let mut field = Field::new(comm);
     let mut tuning = Tuning {
         bytes: [0; 2],
         thousandths: [[1000; Algorithm::ALL.len()]; 2],
     };
+    if comm.size() > MOST_COMPARED {
+        return Ok(Numbers::of(&machine, tuning));
+    }
+    let mut field = Field::new(comm);
     if comm.rank() > 0 {
         field.follow()?;
         return Ok(Numbers::of(&machine, tuning));
