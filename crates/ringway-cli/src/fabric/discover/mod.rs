@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ringway::bootstrap::Launch;
+use ringway::bootstrap::{BootstrapError, Launch};
 use ringway_doctor::host::Root;
 
 use crate::output;
@@ -46,8 +46,14 @@ impl Discover {
         let host = look::host(&root);
         let launch = match self.here || self.root.is_some() {
             true => None,
-            // Outside of a job there is none to join.
-            false => Launch::detect().ok().filter(|launch| launch.size > 1),
+            false => match Launch::detect() {
+                Ok(launch) => Some(launch).filter(|launch| launch.size > 1),
+                // Outside of a job there is none to join.
+                Err(BootstrapError::NoLauncher) => None,
+                Err(error) => {
+                    return Err(error).context("joining a job (--here looks at this host only)");
+                }
+            },
         };
         let found = match launch {
             None => Found {
