@@ -74,6 +74,9 @@ pub struct BadRecording {
 /// More ranks than any job has.
 const MOST_RANKS: usize = 1 << 20;
 
+/// Bytes of a word; names of algorithms have 18. Errors repeat words.
+const MOST_WORD: usize = 64;
+
 /// 200 days: sums of times stay within 64 bits.
 const LATEST: u64 = 1 << 54;
 
@@ -267,9 +270,14 @@ struct Words<'a>(std::str::Split<'a, char>);
 
 impl<'a> Words<'a> {
     fn next(&mut self) -> Result<&'a str, String> {
-        self.0
-            .next()
-            .ok_or_else(|| "the line ends early".to_owned())
+        match self.0.next() {
+            None => Err("the line ends early".to_owned()),
+            Some(word) if word.len() > MOST_WORD => Err(format!(
+                "a word of {} bytes where {MOST_WORD} at most were expected",
+                word.len()
+            )),
+            Some(word) => Ok(word),
+        }
     }
 
     fn word(&mut self, wanted: &str) -> Result<(), String> {
@@ -319,13 +327,13 @@ impl<'a> Words<'a> {
     }
 
     fn end(&mut self) -> Result<(), String> {
-        match self.0.next() {
-            None => Ok(()),
-            Some(word) => Err(format!(
-                "`{}` after the end of the line",
-                word.escape_debug()
-            )),
+        if self.0.clone().next().is_none() {
+            return Ok(());
         }
+        Err(format!(
+            "`{}` after the end of the line",
+            self.next()?.escape_debug()
+        ))
     }
 }
 
@@ -407,6 +415,12 @@ done 2000
             ),
             ("done 2000", "done 2000\ndone 2000", 11, "nothing follows"),
             ("end 1", "\u{7}\n", 8, "`\\u{7}` is no event"),
+            (
+                "end 1",
+                "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+                8,
+                "a word of 65 bytes",
+            ),
         ] {
             let bad = GOOD.replacen(from, to, 1);
             let error = Recording::parse(&bad).unwrap_err();
