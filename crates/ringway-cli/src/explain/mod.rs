@@ -282,6 +282,12 @@ fn why(candidates: &[Candidate]) -> Option<String> {
         ));
     }
     let ratio = second.total().as_secs_f64() / first.total().as_secs_f64().max(1e-12);
+    if seconds <= 0.0 && first.thousandths != second.thousandths {
+        return Some(format!(
+            "{} is the choice: {} would take {ratio:.2} times as long, by what was measured of both at the job's start",
+            first.algorithm, second.algorithm,
+        ));
+    }
     Some(format!(
         "{} is the choice: {} would take {ratio:.2} times as long, most for {what} ({:.1} us more)",
         first.algorithm,
