@@ -29,6 +29,9 @@ use crate::engine::Tuning;
 
 const HEADING: &str = "ringway probes 1";
 
+/// A file that no job has renewed for so long is removed: 30 days.
+const ABANDONED: Duration = Duration::from_secs(30 * 86_400);
+
 /// A file is shorter than this.
 const MOST_BYTES: u64 = 4096;
 
@@ -88,9 +91,31 @@ impl Cache {
     /// Keeps numbers, whole or not at all. That they cannot be kept is no error: the next job measures.
     pub(super) fn write(&self, numbers: &Numbers, now: SystemTime) {
         let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        if let Err(error) = self.replace(&show(self.fingerprint, seconds, numbers)) {
-            let path = self.path.display();
-            tracing::info!(%error, "{path} is not written: the next job measures links anew");
+        match self.replace(&show(self.fingerprint, seconds, numbers)) {
+            Ok(()) => self.sweep(now),
+            Err(error) => {
+                let path = self.path.display();
+                tracing::info!(%error, "{path} is not written: the next job measures links anew");
+            }
+        }
+    }
+
+    /// Removes abandoned files of other hosts. A cluster gives each job others, and containers have new addresses each time:
+    /// files would only become more.
+    fn sweep(&self, now: SystemTime) {
+        let Some(entries) = self.path.parent().and_then(|at| fs::read_dir(at).ok()) else {
+            return;
+        };
+        for entry in entries.filter_map(Result::ok) {
+            let path = entry.path();
+            let is_other =
+                path != self.path && entry.file_name().to_string_lossy().starts_with("probes-");
+            let written = entry.metadata().and_then(|about| about.modified());
+            let age = written.ok().and_then(|at| now.duration_since(at).ok());
+            if is_other && age.is_some_and(|age| age > ABANDONED) {
+                // Another job may have removed it.
+                let _ = fs::remove_file(path);
+            }
         }
     }
 
@@ -256,6 +281,13 @@ mod tests {
         assert_eq!(cache.read(day, at(2000)), Some((Duration::ZERO, faster)));
         let files = fs::read_dir(directory.join("ringway")).unwrap().count();
         assert_eq!(files, 1);
+        let [other, notes] = ["probes-8", "notes"].map(|name| directory.join("ringway").join(name));
+        fs::write(&other, "").unwrap();
+        fs::write(&notes, "").unwrap();
+        cache.write(&NUMBERS, SystemTime::now() + 29 * day);
+        assert!(other.exists());
+        cache.write(&NUMBERS, SystemTime::now() + 31 * day);
+        assert!(!other.exists() && notes.exists() && cache.path.exists());
         fs::write(&cache.path, [0xff; 9000]).unwrap();
         assert_eq!(cache.read(day, at(2000)), None);
         fs::remove_dir_all(directory).unwrap();
