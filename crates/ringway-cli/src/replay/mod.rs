@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringway::{Form, Recorded, Recording};
 use ringway_fabric::Fabric;
-use ringway_plan::{Algorithm, Collective, generate, verify};
+use ringway_plan::{Algorithm, Collective, Verified, generate, verify};
 use ringway_sim::{Scenario, Simulation, World};
 
 use crate::{
@@ -86,6 +86,7 @@ impl Replay {
             world: World::new(&fabric, &self.order.of(hosts), per_host)?,
             fabric: &fabric,
             choice: self.algorithm,
+            proved: HashMap::new(),
             known: HashMap::new(),
         };
         let played: Result<Vec<Played>> = recording.calls.iter().map(|c| stage.play(c)).collect();
@@ -132,6 +133,8 @@ struct Stage<'a> {
     world: World,
     scenario: Scenario,
     choice: Choice,
+    /// Schedules, which are the same for vectors of any size.
+    proved: HashMap<(Collective, Algorithm), Verified>,
     /// What is simulated once is so for every call of the kind.
     known: HashMap<(Collective, Algorithm, usize), Played>,
 }
@@ -161,7 +164,14 @@ impl Stage<'_> {
             Choice::Recorded => call.algorithm,
             Choice::Auto => choose_on(self.fabric, collective, call.bytes, &topology)?.algorithm,
         };
-        let schedule = verify(generate(collective, algorithm, &topology)?)?;
+        let schedule = match self.proved.get(&(collective, algorithm)) {
+            Some(proved) => proved.clone(),
+            None => {
+                let proved = verify(generate(collective, algorithm, &topology)?)?;
+                self.proved.insert((collective, algorithm), proved.clone());
+                proved
+            }
+        };
         let outcome = Simulation::new(self.fabric, &self.world)
             .with_scenario(self.scenario.clone())
             .run(&schedule, call.bytes)
