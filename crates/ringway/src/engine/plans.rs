@@ -145,6 +145,8 @@ impl Plans {
         self.recent.clear();
         self.prepared.clear();
         self.executors.clear();
+        // Of algorithms that were measured, most are never chosen.
+        self.schedules.clear();
         self.busiest.clear();
         self.past = Past::default();
     }
