@@ -8,10 +8,11 @@ use std::{
 use ringway_codec::{
     CHOICE, Codec, Controller, Decision, Kind, Measured, Meter, StateError, WINDOW,
 };
-use ringway_plan::ReduceOp;
+use ringway_kernels::Element as _;
+use ringway_plan::{Collective, ReduceOp};
 
 use super::Traffic;
-use crate::{Communicator, Error, engine::lock};
+use crate::{Communicator, Error, Request, buffer::exclusive, engine::lock};
 
 /// The controller of a bucket, and what it goes by.
 #[derive(Debug, Default)]
@@ -59,11 +60,12 @@ impl Adaptive {
     }
 
     /// Before a step. After each window ranks tell each other what they have measured, of which the worst counts, and decide the
-    /// same at the same step.
+    /// same at the same step. Like all collectives of the sum this one may take `timeout`, if there is one.
     pub(super) fn before(
         &self,
         communicator: &Communicator,
         codec: &mut Codec,
+        timeout: Option<Duration>,
     ) -> Result<(), Error> {
         let mut state = lock(&self.state);
         if state.steps == WINDOW - 1 {
@@ -80,7 +82,13 @@ impl Adaptive {
             .filter(|_| encodes)
             .map_or((1.0, 0.0), |fidelity| (fidelity.cosine, fidelity.residual));
         let mut worst = [step, exposed, wire, coding, -cosine, residual];
-        communicator.all_reduce(&mut worst, ReduceOp::Max)?;
+        let memory = exclusive(&mut worst);
+        let mut request = Request::new(Collective::AllReduce, f64::DTYPE, memory, memory)
+            .reduce_op(ReduceOp::Max);
+        if let Some(timeout) = timeout {
+            request = request.timeout(timeout);
+        }
+        communicator.run(request)?;
         let [step, exposed, wire, coding, cosine, residual] = worst;
         let before = state.controller.kind();
         let decision = state.controller.decide(Measured {

@@ -284,7 +284,7 @@ impl Job {
     fn sum(&mut self, communicator: &Communicator) -> Result<Traffic, Error> {
         let mut codec = lock(&self.codec);
         if let Some(adaptive) = &self.adaptive {
-            adaptive.before(communicator, &mut codec)?;
+            adaptive.before(communicator, &mut codec, self.options.timeout)?;
         }
         let gradients = floats(&mut self.memory);
         codec.leave_out(&self.options.absent);
