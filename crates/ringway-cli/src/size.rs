@@ -63,8 +63,11 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
-        .filter(|&seconds: &f64| seconds > 0.0 && seconds.is_finite())
-        .ok_or_else(|| "expected a number of seconds that is more than 0, such as 0.5".to_owned())
+        .filter(|&seconds: &f64| seconds > 0.0 && seconds <= 1e9)
+        .ok_or_else(|| {
+            "expected a number of seconds that is more than 0 and at most 1e9, such as 0.5"
+                .to_owned()
+        })
 }
 
 /// `4`, `64K`, `1M` where that is exact, else bytes.
@@ -80,6 +83,15 @@ pub(crate) fn show(bytes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is more than a `Duration` holds would end in a panic.
+    #[test]
+    fn seconds_can_be_waited_for() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for bad in ["0", "-1", "nan", "inf", "1e10", "1e300"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes_as_users_write_them() {
