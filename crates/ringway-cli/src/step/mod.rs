@@ -207,12 +207,17 @@ impl Step {
     /// The stages that are wanted, and can be had.
     fn wanted(&self, has_fabric: bool) -> Vec<Stage> {
         let all = Stage::value_variants().iter().copied();
-        let named = |stage: &Stage| match self.stages.len() {
-            0 => *stage != Stage::Topology || has_fabric,
-            1 => *stage <= self.stages[0],
-            _ => *stage == Stage::Baseline || self.stages.contains(stage),
-        };
-        all.filter(named).collect()
+        let can_be = |stage: &Stage| *stage != Stage::Topology || has_fabric;
+        all.filter(|stage| self.is_wanted(*stage) && can_be(stage))
+            .collect()
+    }
+
+    fn is_wanted(&self, stage: Stage) -> bool {
+        match &self.stages[..] {
+            [] => true,
+            [last] => stage <= *last,
+            several => stage == Stage::Baseline || several.contains(&stage),
+        }
     }
 
     /// Measures all stages in turns; rank 0 prints them as they come in the last round.
@@ -271,7 +276,8 @@ impl Step {
             }
         }
         base.barrier()?;
-        if table.is_some() && !wanted.contains(&Stage::Topology) && self.stages.is_empty() {
+        let has_topology = wanted.contains(&Stage::Topology);
+        if table.is_some() && self.is_wanted(Stage::Topology) && !has_topology {
             eprintln!("ringway: without topology: no fabric file is given (--fabric)");
         }
         Ok(rows)
