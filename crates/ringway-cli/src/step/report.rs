@@ -159,13 +159,16 @@ pub(super) fn json(step: &Step, ranks: usize, rows: &[Row]) -> Result<String> {
             wrong: row.figures.wrong,
         })
         .collect();
+    let is_simulated = step.simulate.is_some();
     let whole = serde_json::json!({
         "model": step.model.to_string(),
         "codec": step.codec.to_string(),
         "scale": step.scale,
         "ranks": ranks,
-        "steps": step.steps,
-        "rounds": step.rounds,
+        "simulated": is_simulated,
+        // Every step of a simulation is the same.
+        "steps": (!is_simulated).then_some(step.steps),
+        "rounds": (!is_simulated).then_some(step.rounds),
         "stages": json,
     });
     Ok(serde_json::to_string_pretty(&whole)?)

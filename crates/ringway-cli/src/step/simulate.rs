@@ -47,6 +47,9 @@ impl Step {
     pub(super) fn simulate(&self, file: &Path, settings: &Settings) -> Result<(usize, Vec<Row>)> {
         let fabric = fabric::read(file)?;
         let hosts = fabric::hosts(&fabric, self.hosts)?;
+        if hosts < 2 {
+            bail!("--simulate with 1 host, which has nothing to exchange: expected 2 or more");
+        }
         let bits = match self.codec {
             Kind::Fp16 | Kind::Bf16 => 16,
             codec => bail!("--codec {codec}: --simulate knows fp16 and bf16"),
