@@ -51,6 +51,10 @@ def different_branches():
             dist.all_gather(everyones, net.state_dict()["left.weight"])
             assert all(torch.equal(theirs, everyones[0]) for theirs in everyones)
             assert f"right.weight has a gradient on {others} and none on rank 0" in str(error.value)
+            # And go on, even where that was the first step.
+            train(net, pipeline, "left")
+            dist.all_gather(everyones, net.state_dict()["left.weight"])
+            assert all(torch.equal(theirs, everyones[0]) for theirs in everyones)
 
 
 def one_rank_without_a_backward_pass():

@@ -335,6 +335,9 @@ class Pipeline:
                     unit.work.wait()
             unit.clear()
         self._in_flight, self._updates, self._waiting = {}, {}, {}
+        if self._came is not None:
+            # The next backward pass is the first then.
+            self._came = []
 
     def _settle_order(self, came: list[int]) -> None:
         """From the first backward pass on rank 0 all ranks know the order of gradients, and from the modules that were
