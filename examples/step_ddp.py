@@ -5,7 +5,8 @@
 
 Both have the gradients of `ringway bench step` and wait for the same compute, layer by layer. They take turns, round
 by round, and the table has the medians: first DistributedDataParallel over Gloo, with its buckets of 25 MB times
-`--scale`, then the stages of `ringway bench step`. Ranks are started by any launcher; `ringway` must be on the PATH.
+`--scale`, then the stages of `ringway bench step`. Ranks are started by `ringway run`, `ringway lab run` or torchrun, which say
+where they meet; `ringway` must be on the PATH.
 """
 
 import argparse
@@ -110,6 +111,8 @@ def main():
     parser.add_argument("--fabric", metavar="FILE", help="for Ringway's stage `topology`")
     parser.add_argument("--json", metavar="FILE", type=Path, help="the table, by rank 0")
     args = parser.parse_args()
+    if args.steps < 1 or args.rounds < 1:
+        parser.error("expected 1 step and 1 round or more")
     torch.set_num_threads(1)
     bench = ["ringway", "bench", "step", "--model", args.model]
     bench += ["--scale", str(args.scale), "--compute", str(args.compute)]
