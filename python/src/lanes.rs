@@ -98,9 +98,11 @@ impl Bucket {
     }
 
     /// What an adaptive bucket has decided last, as its log line says it.
-    fn decision(&self) -> PyResult<Option<String>> {
+    fn decision(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.0.check()?;
-        Ok(self.0.decision().map(|decision| decision.to_string()))
+        // While ranks agree on the next one, it waits for them.
+        let decision = py.detach(|| self.0.decision());
+        Ok(decision.map(|decision| decision.to_string()))
     }
 
     /// What the codec keeps for later averages, after those that are under way.
