@@ -133,8 +133,8 @@ class Profiler:
         Path(path).write_text(trace([event for events in self._recent for event in events], self._rank))
 
     def report(self, path: str | Path) -> None:
-        """Writes a page with the steps, the calls and a time line of the last steps. It needs nothing from "
-        "elsewhere."""
+        """Writes a page with the steps, the calls and a time line of the last steps. It needs nothing from
+        elsewhere."""
         events = [event for events in self._recent for event in events]
         Path(path).write_text(html(self.get_stats(), list(self._steps), events))
 

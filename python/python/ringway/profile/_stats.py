@@ -86,8 +86,8 @@ class Stats:
     """By codecs, within the communication."""
     collectives: list[CollectiveStats] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
-    """Of each rank, the mean exposed communication of a step at the last log line. Whoever waits least is waited "
-    "for."""
+    """Of each rank, the mean exposed communication of a step at the last log line. Whoever waits least is waited
+    for."""
     slowest_steps: list[int] = field(default_factory=list)
     """Of each rank, in how many of the steps before the last log line the others waited noticeably for it."""
     slowest_rank: int | None = None
