@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ringway_fabric::{Fabric, Hop, Shape, random_order};
+use ringway_fabric::{Fabric, Hop, Routes, Shape, random_order};
 use ringway_plan::{Algorithm, Collective, Layout, Op, Verified, generate, verify};
 use ringway_roce::rc::Mtu;
 use ringway_sim::{
@@ -431,6 +431,36 @@ fn links_that_go_down_hold_packets_until_switches_know() {
     ends.extend(run(&mut network));
     let late = ends[0].0 - usual;
     assert!((199_000..=201_200).contains(&late), "{late}");
+}
+
+#[test]
+fn what_still_comes_for_a_link_that_was_given_up_holds_up_nobody() {
+    let fabric = star(3);
+    let world = world(&fabric);
+    let mut network = packets(&fabric, &world, plain());
+    let link = hop(&fabric, "leaf>host1") / 2;
+    network.set_link(Time(0), link, 0.0);
+    network.send(message(0, 0, 1, 1 << 20, 0));
+    // What waits in the switch has host0 pause.
+    let told = Time(10_000_000_000);
+    while network.next().is_some_and(|next| next < told) {
+        let next = network.next().unwrap();
+        assert_eq!(network.poll(next), None);
+    }
+    network.reroute(told, Routes::without(&fabric, &[link]));
+    network.send(message(1, 0, 2, 1 << 20, told.0));
+    let mut arrived = None;
+    while arrived.is_none() {
+        let next = network.next().expect("host0 pauses for ever");
+        while let Some(passage) = network.poll(next) {
+            if let Passage::Arrives { id: 1, at, .. } = passage {
+                arrived = Some(at.at.since(told));
+            }
+        }
+        assert_eq!(network.failure(), None);
+    }
+    // It shares its NIC with the other message, whose packets are lost in the switch.
+    assert!(arrived.unwrap() < Time(4_000_000_000), "{arrived:?}");
 }
 
 #[test]

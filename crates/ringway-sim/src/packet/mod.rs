@@ -267,7 +267,9 @@ impl Network for Packets<'_> {
     fn set_link(&mut self, now: Time, link: usize, share: f64) {
         self.now = now;
         for hop in [2 * link, 2 * link + 1] {
-            self.ports[hop].rate = self.full[hop] * share;
+            let port = &mut self.ports[hop];
+            port.rate = self.full[hop] * share;
+            port.given_up &= port.rate == 0.0;
             self.stir(hop as u32);
         }
     }
@@ -282,7 +284,7 @@ impl Network for Packets<'_> {
             let Connection { ends, flows, .. } = self.connections[number];
             let path = self.path(ends, flows);
             let connection = &mut self.connections[number];
-            // Without a way it keeps to the one it had, and waits.
+            // Without a way it keeps to the one it had, until that is up again or the connection breaks.
             connection.path = path.or(connection.path);
             connection.ready = false;
             self.make_ready(number as u32);

@@ -22,7 +22,7 @@ pub struct PortCounts {
     pub marked: u64,
     /// Congestion notifications that it sent.
     pub notifications: u64,
-    /// Packets that found no room to wait for it, or waited as it was given up.
+    /// Packets that found no room to wait for it, or that were for it when it was given up.
     pub dropped: u64,
     /// Packets that it sent and that their sender had sent before.
     pub resent: u64,
@@ -52,6 +52,8 @@ pub(super) struct Port {
     /// Bytes per second; 0 is down.
     pub(super) rate: f64,
     pub(super) latency: Time,
+    /// It is down, and switches know: they send nothing there.
+    pub(super) given_up: bool,
     /// Until when it sends.
     pub(super) busy: Time,
     /// Whether it is an event when it has sent.
@@ -75,6 +77,7 @@ impl Port {
             to,
             rate,
             latency,
+            given_up: false,
             busy: Time(0),
             expected: false,
             queues: [Queue::EMPTY; 2],

@@ -95,7 +95,10 @@ impl Packets<'_> {
         let free = self.settings.buffer - node.used;
         let queue = self.ports[next as usize].queues[DATA].bytes;
         let bounded = node.thresholds.is_none() && !packet.control;
-        if wire > free || bounded && queue + wire > free {
+        // Packets keep to the way that they began on. If they waited for what was given up, the link that they came over
+        // would pause for ever.
+        let is_given_up = self.ports[next as usize].given_up;
+        if is_given_up || wire > free || bounded && queue + wire > free {
             self.ports[next as usize].counts.dropped += 1;
             self.pool.remove(number);
             return;
@@ -172,10 +175,12 @@ impl Packets<'_> {
         self.stir(hop);
     }
 
-    /// What waits for links that are down is lost: their switches have given them up.
+    /// What waits for links that are down is lost, and what comes for them: their switches have given them up.
     pub(super) fn flush(&mut self) {
         for hop in 0..self.ports.len() {
-            if self.ports[hop].rate > 0.0 {
+            let port = &mut self.ports[hop];
+            port.given_up = port.rate == 0.0;
+            if !port.given_up {
                 continue;
             }
             for class in [CONTROL, DATA] {
