@@ -226,8 +226,10 @@ impl<'a, N: Network> Drive<'a, N> {
             }
             let due = self.events.peek().map(|due| due.0.0);
             let change = self.changes.front().map(|c| c.0);
+            let is_still = due.is_none() && change.is_none() && self.network.stands_still();
             let next = [due, self.network.next(), change];
-            let Some(next) = next.into_iter().flatten().min() else {
+            let next = next.into_iter().flatten().min();
+            let Some(next) = next.filter(|_| !is_still) else {
                 return Err(self.stalled(now));
             };
             now = next;

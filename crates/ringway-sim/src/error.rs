@@ -45,7 +45,7 @@ pub enum SimError {
     },
     /// Nothing will ever happen again, and ranks are not done.
     #[error(
-        "the operation stands still at {at}: rank {rank} is {what}; a link that is down and has no way around stops it, bring it up again or cut less"
+        "the operation stands still at {at}: rank {rank} is {what}; links that are down without a way around, or pauses that wait for each other, stop it: bring links up, cut less, or let packets be lost"
     )]
     Stalled {
         /// When.

@@ -76,6 +76,11 @@ pub trait Network {
         None
     }
 
+    /// Whether the ranks' messages stand still until a link changes, though traffic of others goes on.
+    fn stands_still(&mut self) -> bool {
+        false
+    }
+
     /// What packets did, if it has packets.
     fn report(&self) -> Option<PacketReport> {
         None

@@ -12,7 +12,7 @@ use ringway_fabric::{Fabric, Hop, Routes, Shape, random_order};
 use ringway_plan::{Algorithm, Collective, Layout, Op, Verified, generate, verify};
 use ringway_roce::rc::Mtu;
 use ringway_sim::{
-    Background, FlowControl, Flows, Level, Marking, Message, Moment, Network, PacketReport,
+    Background, Change, FlowControl, Flows, Level, Marking, Message, Moment, Network, PacketReport,
     PacketSettings, Packets, Passage, Scenario, SimError, Simulation, Time, World,
 };
 
@@ -544,6 +544,34 @@ fn settings_that_cannot_be_are_told() {
 fn schedule(algorithm: Algorithm, world: &World) -> Verified {
     let schedule = generate(Collective::AllReduce, algorithm, &world.topology()).unwrap();
     verify(schedule).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn ranks_that_stand_still_beside_traffic_of_others_are_told() {
+    let fabric = star(4);
+    let world = World::new(&fabric, &[0, 1], 1).unwrap();
+    let collective = Collective::Broadcast { root: 0 };
+    let schedule = generate(collective, Algorithm::Tree, &world.topology()).unwrap();
+    let schedule = verify(schedule).unwrap();
+    let scenario = Scenario {
+        changes: vec![Change {
+            at: Duration::ZERO,
+            link: hop(&fabric, "leaf>host0") / 2,
+            share: 0.0,
+        }],
+        background: vec![Background {
+            from: 2,
+            to: 3,
+            rate: 1e6,
+        }],
+        ..Scenario::default()
+    };
+    let simulation = Simulation::new(&fabric, &world)
+        .with_level(Level::Packet)
+        .with_packets(plain())
+        .with_scenario(scenario);
+    let error = simulation.run(&schedule, 1 << 20).unwrap_err();
+    assert!(matches!(error, SimError::Stalled { .. }), "{error}");
 }
 
 /// A leaf-spine of 100 Gbit/s, a rank for each host, and links that are never shared by a ring in the order of the file.

@@ -63,6 +63,9 @@ const FOREIGN_PACKETS: u64 = 16;
 /// What others have under way at most, in messages: beyond, their traffic gives way.
 const FOREIGN_MESSAGES: usize = 64;
 
+/// How long nothing may happen to the packets of ranks, at least, while those of others go on: far longer than any queue.
+const QUIET: Time = Time(1_000_000_000_000);
+
 #[derive(Debug)]
 struct Node {
     /// Bytes that wait in it.
@@ -118,6 +121,10 @@ pub struct Packets<'a> {
     common: Common,
     foreign: Vec<Foreign>,
     now: Time,
+    /// When something last happened to packets of ranks.
+    stirred: Time,
+    /// How long that may be ago: [`QUIET`], or longer where buffers take long to empty.
+    quiet: Time,
     passages: VecDeque<Passage>,
     carried: Vec<f64>,
     failure: Option<SimError>,
@@ -164,6 +171,7 @@ impl<'a> Packets<'a> {
             slow: scenario.slow.clone(),
             ..Scenario::default()
         };
+        let narrowest = ports.iter().map(|p| p.rate).fold(f64::INFINITY, f64::min);
         let mut packets = Self {
             fabric,
             world,
@@ -183,6 +191,8 @@ impl<'a> Packets<'a> {
             common: Common::new(),
             foreign: Vec::new(),
             now: Time::default(),
+            stirred: Time::default(),
+            quiet: QUIET.max(Time::of_bytes(16.0 * settings.buffer as f64, narrowest)),
             passages: VecDeque::new(),
             failure: None,
             random: seed,
@@ -230,7 +240,7 @@ impl<'a> Packets<'a> {
 
 impl Network for Packets<'_> {
     fn send(&mut self, message: Message) {
-        self.now = message.since.at;
+        (self.now, self.stirred) = (message.since.at, message.since.at);
         let places = [message.from, message.to].map(|rank| self.world.place(rank).host);
         if places[0] == places[1] {
             self.local.send(message);
@@ -265,7 +275,7 @@ impl Network for Packets<'_> {
     }
 
     fn set_link(&mut self, now: Time, link: usize, share: f64) {
-        self.now = now;
+        (self.now, self.stirred) = (now, now);
         for hop in [2 * link, 2 * link + 1] {
             let port = &mut self.ports[hop];
             port.rate = self.full[hop] * share;
@@ -275,7 +285,7 @@ impl Network for Packets<'_> {
     }
 
     fn reroute(&mut self, now: Time, routes: Routes) {
-        self.now = now;
+        (self.now, self.stirred) = (now, now);
         self.routes = routes;
         for port in &mut self.ports {
             port.ready.clear();
@@ -298,6 +308,22 @@ impl Network for Packets<'_> {
 
     fn failure(&self) -> Option<SimError> {
         self.failure.clone()
+    }
+
+    fn stands_still(&mut self) -> bool {
+        // Without others' traffic there is then no event more.
+        if self.foreign.is_empty() || self.now.since(self.stirred) <= self.quiet {
+            return false;
+        }
+        let mut ranks = self.connections.iter().filter(|c| c.ranks.is_some());
+        let goes_on = ranks.any(|c| c.clock(&self.common).is_some())
+            || self.local.next().is_some()
+            || !self.passages.is_empty()
+            || self.failure.is_some();
+        if goes_on {
+            self.stirred = self.now;
+        }
+        !goes_on
     }
 
     fn report(&self) -> Option<PacketReport> {

@@ -53,6 +53,7 @@ impl Packets<'_> {
         }
         if !packet.foreign {
             self.carried[hop as usize] += f64::from(packet.payload);
+            self.stirred = self.now;
         }
         packet.way += 1;
         let came_by = std::mem::replace(&mut packet.ingress, hop);
