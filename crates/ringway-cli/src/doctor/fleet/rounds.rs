@@ -12,8 +12,8 @@ const ROUNDS: usize = 64;
 type Round = Vec<(usize, usize)>;
 
 /// Pairs of hosts by rounds, given the machine that each is on. In a round no machine is in two pairs, as its containers share
-/// processors and NICs and would measure each other; and no pair comes twice. All pairs if there are few hosts, else each host
-/// with 16 others, or with fewer if machines have many.
+/// processors and NICs and would measure each other; and no pair comes twice. All pairs if there are 16 hosts at most, else
+/// each host with 15 or 16 others, or with fewer if machines have many.
 pub(super) fn rounds(machines: &[u64]) -> Vec<Round> {
     let mut rounds: Vec<Round> = Vec::new();
     for turn in turns(machines.len()) {
