@@ -13,7 +13,7 @@ pub(super) const SLOW: Aspect = Aspect {
     id: "fleet.slow_wire",
     sign: "bytes per second of a port's best way, or of one way, beside those of the others",
     why: "a collective goes at the pace of its slowest link",
-    source: "Ringway: TCP between pairs of hosts, in rounds in which no host is in two pairs",
+    source: "Ringway: TCP between pairs of hosts, in rounds in which no machine is in two pairs",
 };
 
 pub(super) const LOSS: Aspect = Aspect {
