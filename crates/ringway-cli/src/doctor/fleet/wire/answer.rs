@@ -143,7 +143,7 @@ fn answer(
     if asked.counted {
         train.arrived += 1;
         train.reordered += u64::from(asked.number < train.next);
-        train.next = train.next.max(asked.number + 1);
+        train.next = train.next.max(asked.number.saturating_add(1));
     }
     let answer = Message {
         answer: true,

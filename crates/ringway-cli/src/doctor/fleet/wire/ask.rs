@@ -320,7 +320,7 @@ impl<'a> Line<'a> {
                 if answer.counted {
                     came += 1;
                     late += u64::from(answer.number < next);
-                    next = next.max(answer.number + 1);
+                    next = next.max(answer.number.saturating_add(1));
                 } else {
                     counts = Some((answer.arrived, answer.reordered));
                 }
