@@ -642,7 +642,15 @@ fn a_host_that_is_only_busy_is_called_so_and_neither_it_nor_its_wire_is_called_s
     // So does a hypervisor.
     let mut stolen = healthy(3);
     stolen.hosts[1].work[0].1.strain.stolen = 0.2;
-    assert!(remedy(&only(&stolen)).contains("who runs the machines"));
+    for burners in [Vec::new(), burning().burners] {
+        stolen.hosts[1].work[0].1.strain.burners = burners;
+        let finding = only(&stolen);
+        assert!(finding.problem.contains("gives 20 %"), "{finding:#?}");
+        assert!(
+            remedy(&finding).contains("who runs the machines"),
+            "{finding:#?}"
+        );
+    }
 }
 
 /// Hosts 0 and 1 at leaf A, 2 and 3 at leaf B, and two spines between; `spine` says which one a source port of a pair takes.

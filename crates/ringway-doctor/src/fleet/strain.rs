@@ -43,7 +43,17 @@ const PRESSURE: f64 = 0.25;
 impl Strain {
     /// Whether the rank itself did not get the CPUs that it wanted.
     pub fn busy(&self) -> bool {
-        self.waited.is_some_and(|it| it > WAITED) || self.stolen > STOLEN
+        self.waiting().is_some() || self.robbed().is_some()
+    }
+
+    /// The share that it waited for CPUs, if that is more than any host has.
+    pub(super) fn waiting(&self) -> Option<f64> {
+        self.waited.filter(|it| *it > WAITED)
+    }
+
+    /// The share that the hypervisor took, if that is more than it may.
+    pub(super) fn robbed(&self) -> Option<f64> {
+        Some(self.stolen).filter(|it| *it > STOLEN)
     }
 
     /// Whether what it measured tells less of the hardware than of who else uses it.

@@ -109,17 +109,21 @@ fn busy(hosts: &[Host], host: &Host) -> Option<Finding> {
         return None;
     }
     let strain = strains.clone().find(|it| it.busy()).unwrap_or(strain);
-    let text = match strain.waited.filter(|_| strain.busy()) {
-        Some(waited) => format!(
+    let text = match (strain.waiting(), strain.robbed()) {
+        (Some(waited), _) => format!(
             "others take its processors: this probe waited for one {:.0} % of the time that it wanted one",
             100.0 * waited
         ),
-        None if share(worst) < STEADY => format!(
+        (None, Some(stolen)) => format!(
+            "the hypervisor gives {:.0} % of its processors' time to other machines",
+            100.0 * stolen
+        ),
+        (None, None) if share(worst) < STEADY => format!(
             "most runs on the host take {:.1} times as long as the quickest ({})",
             1.0 / share(worst),
             kind.0
         ),
-        None => "others use its processors and memory".to_owned(),
+        (None, None) => "others use its processors and memory".to_owned(),
     };
     let mut draft = finding(
         &BUSY,
@@ -138,7 +142,8 @@ fn busy(hosts: &[Host], host: &Host) -> Option<Finding> {
     for (source, value) in strain.evidence() {
         draft = draft.saw(source, value);
     }
-    let end = match strain.burners.first() {
+    let first = strain.burners.first();
+    let end = match first.filter(|_| strain.waiting().is_some() || strain.robbed().is_none()) {
         Some(first) => format!(
             "end or move what runs there beside the job ({}, process {}, first)",
             first.name, first.pid
