@@ -434,6 +434,18 @@ fn a_way_on_which_nothing_is_answered_is_an_error() {
         finding.problem.contains("nothing is answered"),
         "{finding:#?}"
     );
+    // Where only what is marked gets lost, datagrams without a mark are answered.
+    let mut marked = healthy(3);
+    let path = &mut marked.pairs[0].paths[0];
+    for flow in &mut path.flows {
+        (flow.answered, flow.best) = (0, None);
+    }
+    for way in [&mut path.there, &mut path.back] {
+        (way.arrived, way.mark) = (0, None);
+    }
+    let checks: Vec<_> = found(&marked).into_iter().map(|it| it.check).collect();
+    assert!(checks.iter().all(|it| it != "fleet.flows"), "{checks:?}");
+    assert!(checks.iter().any(|it| it == "fleet.loss"), "{checks:?}");
 }
 
 #[test]

@@ -54,7 +54,8 @@ fn silent(fleet: &Fleet) -> Vec<Finding> {
         .flat_map(|pair| pair.paths.iter().map(move |path| (pair, path)));
     let silent = paths.filter_map(|(pair, path)| {
         if path.flows.iter().all(|it| it.answered == 0) {
-            return Some(dead(fleet, pair, path));
+            // Where others are answered, that marked ones are not is what `fleet.loss` and `fleet.mark` tell.
+            return (path.there.sent == 0).then(|| dead(fleet, pair, path));
         }
         let dead: Vec<String> = path.flows.iter().filter(|it| it.answered == 0).map(|it| it.port.to_string()).collect();
         if dead.is_empty() {
