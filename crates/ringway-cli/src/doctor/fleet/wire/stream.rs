@@ -276,9 +276,7 @@ fn receive(stream: &mut TcpStream) -> io::Result<f64> {
         ));
     }
     // The rest is taken, so that the sender is not cut off in the middle.
-    let mut patience = Instant::now() + SILENCE;
-    while Instant::now() < patience && stream.read(&mut block).is_ok_and(|length| length > 0) {
-        patience = patience.min(Instant::now() + SILENCE);
-    }
+    let patience = Instant::now() + SILENCE;
+    while Instant::now() < patience && stream.read(&mut block).is_ok_and(|length| length > 0) {}
     Ok(bytes as f64 / elapsed)
 }
