@@ -210,6 +210,7 @@ impl Party {
         let machines: Vec<u64> = (0..self.hosts.len()).map(machine).collect();
         for (turn, pairs) in rounds::rounds(&machines).into_iter().enumerate() {
             let key = |pair: &(usize, usize)| format!("wire/{turn}/{}", pair.0);
+            let begin = Instant::now();
             if let Some(pair) = pairs.iter().find(|pair| pair.0 == self.here) {
                 meeting.put(&key(pair), &self.ask(&hello.addresses, pair.1))?;
             }
@@ -217,7 +218,8 @@ impl Party {
                 self.follow(&format!("round/{turn}"))?;
                 continue;
             }
-            let deadline = Instant::now() + ROUND;
+            // Counted from the round's begin, as other ranks wait for this one from there, and for no longer than `LEADER`.
+            let deadline = (begin + ROUND).max(Instant::now() + LOOK);
             for pair in pairs {
                 let measured: Option<Measured> =
                     meeting.take(&key(&pair), self.leader(pair.0), deadline);
