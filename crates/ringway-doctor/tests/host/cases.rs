@@ -1,5 +1,5 @@
 //! Cases from the field, by number: what others met, as a recorded tree each, and the remedy that helped them. Those that are
-//! about switches or about both sides are in `tests/lint_cases.rs`, in functions that begin with the number.
+//! about switches or about both sides are in `tests/lint_cases`, in functions that begin with the number.
 
 use super::*;
 
@@ -68,7 +68,7 @@ fn each_case_on_a_host_is_found_with_the_remedy_that_helped() {
 
 #[test]
 fn each_case_has_a_test_by_its_number() {
-    let both_sides = include_str!("../lint_cases.rs");
+    let both_sides = include_str!("../lint_cases/main.rs");
     for number in CASES {
         let tree = TREES.iter().any(|(of, ..)| *of == number);
         let lint = both_sides.contains(&format!("\nfn c{number}_"));
