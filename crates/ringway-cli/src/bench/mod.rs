@@ -206,8 +206,8 @@ impl Bench {
             }
             rows.push(row);
         }
-        if table {
-            output::print(&report::summary(&rows))?;
+        if !say(&report::summary(&rows))? {
+            return Ok(None);
         }
         Ok(Some(rows))
     }
