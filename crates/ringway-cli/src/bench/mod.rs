@@ -65,7 +65,7 @@ pub(crate) struct Bench {
     /// As many iterations as this takes for each size (5 to 5000), in place of -n.
     #[arg(long, value_parser = size::seconds)]
     seconds: Option<f64>,
-    /// Iterations before those that count.
+    /// Iterations before those that count, 3 at least.
     #[arg(short = 'w', long = "warmup_iters", default_value_t = 5)]
     warmup: u32,
     /// Check the results once for each size: 0 or 1.
@@ -92,7 +92,7 @@ pub(crate) struct Bench {
     /// Where the buffers are: in the arena, which the ranks of a host and NICs reach without a copy, or user memory.
     #[arg(long, default_value = "arena")]
     memory: Placement,
-    /// What may carry the data: auto, shm, tcp.
+    /// What may carry the data: auto, shm, tcp, rdma.
     #[arg(long)]
     transport: Option<String>,
     /// The algorithm: auto, ring, tree, double_tree, direct, ...
