@@ -28,6 +28,10 @@ pub(super) const TICK: Duration = Duration::from_millis(250);
 /// What is read at once from a stream of short messages, beyond what has a place.
 const AHEAD: usize = 16 << 10;
 
+/// What the kernel takes of a stream beyond what it may send at once (`TCP_NOTSENT_LOWAT`, tcp(7)): nothing can overtake it there. With less of
+/// it two hosts also move more: 1.2 GB/s of 10 Gbit/s, without a bound 0.9 to 1.0 (16 and 64 MiB in a lab of two hosts).
+const UNSENT: u32 = 128 << 10;
+
 impl TcpTransport {
     /// Connects to a peer, if that has not begun.
     pub(super) fn connect(&mut self, peer: Rank) {
@@ -172,6 +176,7 @@ impl TcpTransport {
             None => {}
         }
         if is_remote {
+            socket.set_tcp_notsent_lowat(UNSENT)?;
             // Finds a dead host while nothing is sent to it; `watch` finds it while something is.
             let keepalive = TcpKeepalive::new()
                 .with_time(Duration::from_secs(1))

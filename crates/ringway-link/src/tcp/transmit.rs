@@ -9,9 +9,12 @@ use super::{
     ops::{Inbound, Outbound, Slot},
     peer::State,
     receive::cost,
-    writer::Given,
+    writer::{Given, Writer},
 };
 use crate::{Event, LinkError, MessageKey, Sink};
+
+/// A message that would wait for more bytes than these takes a stream of its own: one alone does not fill fast wires.
+const LATE: usize = 1 << 20;
 
 impl TcpTransport {
     /// Sends a message, or makes it wait for the connection, for credit or for its grant.
@@ -144,7 +147,7 @@ impl TcpTransport {
         src: Memory,
         priority: u8,
     ) {
-        let at = self.stream_for(peer, tag.len);
+        let at = self.stream_for(peer, tag.len, priority);
         let Some(stream) = self.peers[peer].streams.get_mut(at) else {
             return;
         };
@@ -171,8 +174,9 @@ impl TcpTransport {
         }
     }
 
-    /// The stream for a message: long ones share those that are for them, if there are any yet.
-    fn stream_for(&mut self, peer: Rank, len: usize) -> usize {
+    /// The stream for a message: long ones share those that are for them, if there are any yet. One that may overtake goes where
+    /// the others are: on another stream it would share the wire with them.
+    fn stream_for(&mut self, peer: Rank, len: usize, priority: u8) -> usize {
         let state = &self.peers[peer];
         if len <= state.eager_limit {
             return 0;
@@ -183,7 +187,11 @@ impl TcpTransport {
             .enumerate()
             .skip(1)
             .filter(|(_, stream)| !stream.ended);
-        match bulk.min_by_key(|(_, stream)| stream.writer.backlog()) {
+        let turn = |writer: &Writer| {
+            let waits = writer.mixes(priority) && writer.before(priority) < LATE;
+            (!waits, writer.backlog())
+        };
+        match bulk.min_by_key(|(_, stream)| turn(&stream.writer)) {
             Some((at, _)) => at,
             None => {
                 self.ask_for_bulk(peer);

@@ -87,6 +87,21 @@ impl Writer {
         self.backlog
     }
 
+    /// Whether messages of another priority wait.
+    pub(super) fn mixes(&self, priority: u8) -> bool {
+        self.queue.iter().any(|out| out.priority != priority)
+    }
+
+    /// The bytes that go before a message of this priority.
+    pub(super) fn before(&self, priority: u8) -> usize {
+        let ahead = |(at, out): (usize, &Outgoing)| match at {
+            0 if self.head_sent > 0 => out.len() - self.head_sent,
+            _ if out.priority >= priority => out.len(),
+            _ => 0,
+        };
+        self.queue.iter().enumerate().map(ahead).sum()
+    }
+
     /// Queues a frame without payload.
     #[inline]
     pub(super) fn control(&mut self, frame: Frame) {
@@ -261,5 +276,45 @@ impl Writer {
     /// The bytes that its queues take, payloads of others not counted.
     pub(super) fn footprint(&self) -> usize {
         self.control.capacity() + self.queue.capacity() * size_of::<Outgoing>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::{fd::AsFd, unix::net::UnixStream};
+
+    use ringway_sys::Staging;
+
+    use super::*;
+
+    #[test]
+    fn what_goes_before_a_message_is_what_is_half_sent_and_of_its_priority() {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (long, short) = (Staging::new(8 << 20), Staging::new(1000));
+        let mut writer = Writer::default();
+        let mut send = |memory: &Staging, index: u32, priority: u8| {
+            let key = MessageKey {
+                group: 1,
+                op: index,
+                lane: 0,
+                message: 0,
+                slice: 0,
+            };
+            let payload = memory.memory();
+            let tag = Tag {
+                key,
+                fingerprint: 0,
+                len: payload.len(),
+            };
+            let given = writer.send(socket.as_fd(), Frame::Data(tag), &tag, payload, priority);
+            assert_eq!(given.unwrap(), Given::Queued);
+            (writer.mixes(0), writer.before(0), writer.before(5))
+        };
+        let (mixes, rest, urgent) = send(&long, 0, 0);
+        assert!(!mixes && rest == urgent && (1..8 << 20).contains(&rest));
+        assert_eq!(send(&short, 1, 0), (false, rest + HEADER + 1000, rest));
+        let one = HEADER + 1000;
+        assert_eq!(send(&short, 2, 5), (true, rest + 2 * one, rest + one));
     }
 }
