@@ -220,10 +220,11 @@ fn a_sum_has_the_time_limit_of_its_call(over: Over) {
                 timeout: Some(Duration::from_millis(300)),
                 ..SumOptions::default()
             };
-            let (began, mut x) = (Instant::now(), vec![1.0; 100]);
+            let (began, mut x) = (Instant::now(), vec![1.0_f32; 100]);
             let work = bucket.submit_with(exclusive(&mut x), ReduceOp::Sum, options);
             work.unwrap().wait().unwrap_err();
-            assert!(began.elapsed() < Duration::from_secs(10));
+            let took = began.elapsed();
+            assert!((300..10_000).contains(&took.as_millis()), "{took:?}");
         } else {
             // Takes no part in it.
             std::thread::sleep(Duration::from_secs(1));
