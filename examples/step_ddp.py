@@ -5,8 +5,8 @@
 
 Both have the gradients of `ringway bench step` and wait for the same compute, layer by layer. They take turns, round
 by round, and the table has the medians: first DistributedDataParallel over Gloo, with its buckets of 25 MB times
-`--scale`, then the stages of `ringway bench step`. Ranks are started by `ringway run`, `ringway lab run` or torchrun, which say
-where they meet; `ringway` must be on the PATH.
+`--scale`, then the stages of `ringway bench step`. Ranks are started by `ringway run`, `ringway lab run` or torchrun,
+which say where they meet; `ringway` must be on the PATH.
 """
 
 import argparse
