@@ -44,6 +44,11 @@ impl Algorithm {
         Self::Tree,
     ];
 
+    /// Where it is in [`Self::ALL`].
+    pub const fn place(self) -> usize {
+        self as usize
+    }
+
     /// The name users write: `ring`, `double_tree` ...
     pub const fn name(self) -> &'static str {
         match self {
@@ -112,6 +117,14 @@ impl FromStr for Algorithm {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_those_of_all() {
+        assert_eq!(
+            Algorithm::ALL.map(|a| Algorithm::ALL[a.place()]),
+            Algorithm::ALL
+        );
+    }
 
     #[test]
     fn names_round_trip() {

@@ -5,11 +5,14 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+mod common;
+
 use std::time::Duration;
 
+use common::{between_hosts, schedule};
 use proptest::prelude::*;
 use ringway_fabric::{Fabric, Hop, NodeId, Shape, random_order};
-use ringway_plan::{Algorithm, Collective, Layout, Op, Verified, generate, verify};
+use ringway_plan::Algorithm;
 use ringway_sim::{
     Background, Change, Flows, Message, Moment, Network as _, Outcome, Passage, Scenario, SimError,
     Simulation, Time, World, expected_load,
@@ -110,11 +113,6 @@ fn messages_of_a_stream_follow_each_other_and_empty_ones_take_no_time() {
     flows.send(message(1, 0, 1, 0, 0));
     flows.send(message(2, 0, 1, 1000, 0));
     assert_eq!(run(&mut flows), [(0, 1, 3), (1, 1, 3), (2, 2, 4)]);
-}
-
-fn schedule(algorithm: Algorithm, world: &World) -> Verified {
-    let schedule = generate(Collective::AllReduce, algorithm, &world.topology()).unwrap();
-    verify(schedule).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn micros(outcome: &Result<Outcome, SimError>) -> f64 {
@@ -235,24 +233,6 @@ fn switches_route_around_what_is_down() {
     assert!((late - early - 900.0).abs() < 100.0, "{late} {early}");
 }
 
-/// Bytes that the schedule sends between hosts, by the layout that the simulation uses.
-fn between_hosts(schedule: &Verified, world: &World, bytes: usize) -> f64 {
-    let n = schedule.ranks();
-    let mut sum = 0;
-    for (rank, program) in schedule.programs.iter().enumerate() {
-        let (collective, chunks) = (schedule.collective, schedule.chunks);
-        let layout = Layout::even(collective, program, n, chunks, rank, bytes, 1);
-        for step in program.lanes.iter().flat_map(|l| &l.steps) {
-            if let Op::Send { peer, src } = step.op
-                && world.place(rank).host != world.place(peer).host
-            {
-                sum += layout.range(src).len();
-            }
-        }
-    }
-    sum as f64
-}
-
 fn fabrics() -> impl Strategy<Value = Shape> {
     prop_oneof![
         (1..4_usize, 1..4_usize, 1..4_usize, 1..4_usize).prop_map(
@@ -300,7 +280,7 @@ proptest! {
             .with_slice_bytes(1 << 14)
             .with_records();
         let outcome = simulation.run(&schedule, bytes).unwrap();
-        let sent = between_hosts(&schedule, &world, bytes);
+        let sent = between_hosts(&schedule, &world, bytes) as f64;
         let (mut out, mut into) = (0.0, 0.0);
         for load in &outcome.hops {
             prop_assert!(load.busy <= 1.0 + 1e-6, "{load:?}");

@@ -5,11 +5,14 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+mod common;
+
 use std::time::Duration;
 
+use common::{between_hosts, schedule};
 use proptest::prelude::*;
 use ringway_fabric::{Fabric, Hop, Routes, Shape, random_order};
-use ringway_plan::{Algorithm, Collective, Layout, Op, Verified, generate, verify};
+use ringway_plan::{Algorithm, Collective, generate, verify};
 use ringway_roce::rc::Mtu;
 use ringway_sim::{
     Background, Change, FlowControl, Flows, Level, Marking, Message, Moment, Network, PacketReport,
@@ -541,11 +544,6 @@ fn settings_that_cannot_be_are_told() {
     );
 }
 
-fn schedule(algorithm: Algorithm, world: &World) -> Verified {
-    let schedule = generate(Collective::AllReduce, algorithm, &world.topology()).unwrap();
-    verify(schedule).unwrap_or_else(|e| panic!("{e}"))
-}
-
 #[test]
 fn ranks_that_stand_still_beside_traffic_of_others_are_told() {
     let fabric = star(4);
@@ -603,24 +601,6 @@ fn without_contention_packets_take_what_flows_take_and_their_headers() {
             "{mtu:?}: {error}"
         );
     }
-}
-
-/// Bytes that the schedule sends between hosts.
-fn between_hosts(schedule: &Verified, world: &World, bytes: usize) -> u64 {
-    let n = schedule.ranks();
-    let mut sum = 0;
-    for (rank, program) in schedule.programs.iter().enumerate() {
-        let (collective, chunks) = (schedule.collective, schedule.chunks);
-        let layout = Layout::even(collective, program, n, chunks, rank, bytes, 1);
-        for step in program.lanes.iter().flat_map(|l| &l.steps) {
-            if let Op::Send { peer, src } = step.op
-                && world.place(rank).host != world.place(peer).host
-            {
-                sum += layout.range(src).len() as u64;
-            }
-        }
-    }
-    sum
 }
 
 fn fabrics() -> impl Strategy<Value = Shape> {

@@ -4,7 +4,7 @@ mod job;
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use ringway_fabric::{Fabric, Hop};
 use ringway_plan::{Algorithm, Collective, Cost, Topology, generate, verify};
@@ -57,9 +57,6 @@ pub(crate) struct Explain {
     json: bool,
 }
 
-/// More ranks than these would make schedules of millions of steps.
-const MOST_RANKS: usize = 1024;
-
 /// An algorithm's prediction.
 struct Candidate {
     algorithm: Algorithm,
@@ -92,15 +89,8 @@ impl Explain {
             return self.in_job(collective);
         };
         let fabric = fabric::read(path)?;
-        let hosts = fabric::hosts(&fabric, self.hosts)?;
-        let per_host = fabric::ranks_per_host(&fabric, self.ranks_per_host);
-        let ranks = hosts * per_host;
-        if ranks > MOST_RANKS {
-            bail!(
-                "{ranks} ranks; expected {MOST_RANKS} at most, choose --hosts or --ranks-per-host"
-            );
-        }
-        let world = World::new(&fabric, &self.order.of(hosts), per_host)?;
+        let world = fabric::world(&fabric, self.hosts, self.ranks_per_host, self.order)?;
+        let (ranks, hosts) = (world.ranks(), world.topology().hosts().len());
         let mut candidates = self.candidates(&fabric, &world, collective)?;
         candidates.sort_by_key(|c| (c.total(), c.algorithm));
         let heading = format!(

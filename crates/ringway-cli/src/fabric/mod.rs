@@ -16,6 +16,8 @@ use std::{fs, path::Path, process::ExitCode};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
+use ringway_sim::World;
+
 pub(crate) use picture::draw;
 pub(crate) use place::{Order, order};
 
@@ -110,6 +112,25 @@ pub(crate) fn hosts(fabric: &ringway_fabric::Fabric, wanted: Option<usize>) -> R
 pub(crate) fn ranks_per_host(fabric: &ringway_fabric::Fabric, wanted: Option<usize>) -> usize {
     let gpus = fabric.host(0).map_or(1, |kind| kind.gpus);
     wanted.unwrap_or(gpus).max(1)
+}
+
+/// More ranks than these would make schedules of millions of steps.
+const MOST_RANKS: usize = 1024;
+
+/// The ranks of a fabric whose schedules are proved one after the other, as said by `--hosts`, `--ranks-per-host` and `--order`.
+pub(crate) fn world(
+    fabric: &ringway_fabric::Fabric,
+    hosts_wanted: Option<usize>,
+    per_host: Option<usize>,
+    order: Order,
+) -> Result<World> {
+    let hosts = hosts(fabric, hosts_wanted)?;
+    let per_host = ranks_per_host(fabric, per_host);
+    let ranks = hosts * per_host;
+    if ranks > MOST_RANKS {
+        bail!("{ranks} ranks; expected {MOST_RANKS} at most, choose --hosts or --ranks-per-host");
+    }
+    Ok(World::new(fabric, &order.of(hosts), per_host)?)
 }
 
 /// `12.5 GB/s`.

@@ -66,24 +66,13 @@ enum Choice {
 /// A file that is longer is no recording.
 const MOST_BYTES: u64 = 512 << 20;
 
-/// More ranks than these would make schedules of millions of steps.
-const MOST_RANKS: usize = 1024;
-
 impl Replay {
     pub(crate) fn execute(self) -> Result<()> {
         let recording = read(&self.recording)?;
         let fabric = fabric::read(&self.fabric)?;
-        let hosts = fabric::hosts(&fabric, self.hosts)?;
-        let per_host = fabric::ranks_per_host(&fabric, self.ranks_per_host);
-        let ranks = hosts * per_host;
-        if ranks > MOST_RANKS {
-            bail!(
-                "{ranks} ranks; expected {MOST_RANKS} at most, choose --hosts or --ranks-per-host"
-            );
-        }
         let mut stage = Stage {
             scenario: self.scenario.scenario(&fabric)?,
-            world: World::new(&fabric, &self.order.of(hosts), per_host)?,
+            world: fabric::world(&fabric, self.hosts, self.ranks_per_host, self.order)?,
             fabric: &fabric,
             choice: self.algorithm,
             proved: HashMap::new(),
@@ -91,6 +80,7 @@ impl Replay {
         };
         let played: Result<Vec<Played>> = recording.calls.iter().map(|c| stage.play(c)).collect();
         let played = played?;
+        let (ranks, hosts) = (stage.world.ranks(), stage.world.topology().hosts().len());
         let report = report::Report {
             program: Program::run(&recording, &played),
             recording: &recording,

@@ -19,14 +19,13 @@ impl Tuning {
         algorithm: Algorithm,
         bytes: usize,
     ) -> u64 {
-        let place = Algorithm::ALL.iter().position(|a| *a == algorithm);
-        let (Some(place), Collective::AllReduce) = (place, collective) else {
+        if collective != Collective::AllReduce {
             return 1000;
-        };
+        }
         let class = |bytes: u64| u64::from(bytes.max(1).ilog2());
         let [low, high] = self.bytes.map(class);
         let at = class(bytes as u64).clamp(low, high.max(low)) - low;
-        let [short, long] = self.thousandths.map(|t| t[place]);
+        let [short, long] = self.thousandths.map(|t| t[algorithm.place()]);
         match high.saturating_sub(low) {
             0 => long,
             all => (short * (all - at) + long * at) / all,
@@ -44,8 +43,7 @@ mod tests {
             bytes: [16 << 10, 1 << 20],
             thousandths: [[1000; Algorithm::ALL.len()]; 2],
         };
-        let place = Algorithm::ALL.iter().position(|a| *a == Algorithm::Ring);
-        let place = place.unwrap();
+        let place = Algorithm::Ring.place();
         tuning.thousandths[0][place] = 400;
         tuning.thousandths[1][place] = 1000;
         let of = |bytes| tuning.thousandths(Collective::AllReduce, Algorithm::Ring, bytes);

@@ -40,9 +40,8 @@ const HOPELESS: u128 = 3;
 /// What member 0 has all do next: nothing any more, or all-reduces by an algorithm of [`Algorithm::ALL`], numbered from 1.
 const STOP: u64 = 0;
 
-fn number(algorithm: Algorithm) -> u64 {
-    let place = Algorithm::ALL.iter().position(|a| *a == algorithm);
-    place.map_or(STOP, |place| place as u64 + 1)
+const fn number(algorithm: Algorithm) -> u64 {
+    algorithm.place() as u64 + 1
 }
 
 /// What predictions for vectors of so many bytes were to be multiplied by.
@@ -121,8 +120,7 @@ impl<'a> Field<'a> {
             let mut candidates = self.comm.candidates(Collective::AllReduce, bytes);
             let before = compared[0].thousandths;
             let known = |c: &Candidate| {
-                let place = usize::try_from(number(c.algorithm)).unwrap_or(0).max(1) - 1;
-                let factor = before[place].unwrap_or(1000);
+                let factor = before[c.algorithm.place()].unwrap_or(1000);
                 c.total().as_nanos() * u128::from(factor) / 1000
             };
             candidates.sort_by_key(|c| (known(c), c.algorithm));
@@ -137,11 +135,8 @@ impl<'a> Field<'a> {
                 let predicted = candidate.total().as_nanos().max(1);
                 // What seems much quicker than predicted is in shapers' buckets and queues yet.
                 let thousandths = (took.as_nanos() * 1000 / predicted).clamp(700, 100_000);
-                let place = usize::try_from(number(candidate.algorithm))
-                    .unwrap_or(0)
-                    .max(1)
-                    - 1;
-                compared[at].thousandths[place] = u64::try_from(thousandths).ok();
+                compared[at].thousandths[candidate.algorithm.place()] =
+                    u64::try_from(thousandths).ok();
             }
         }
         self.command([STOP, 0, 0])?;
