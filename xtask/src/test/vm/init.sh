@@ -65,6 +65,10 @@ done
         code=$?
         echo
         echo "@end $name $code $(($(date +%s) - start))"
+        # The faults of a scenario that did not get to its end are not the next one's.
+        for link in $(ls /sys/class/net); do
+            /sbin/tc qdisc del dev "$link" root
+        done 2>/dev/null
     done </share/order
 } >"$report"
 sync
