@@ -289,6 +289,26 @@ fn asynchronous_operations_overlap_and_give_their_buffers_back(over: Over) {
     }
 }
 
+/// Far more than can have begun at a time, of tiny, small and larger ones, in several orders.
+fn hundreds_of_operations_end_in_whatever_order_they_are_waited_for(over: Over) {
+    let (ranks, count) = (4, 300);
+    world_over(over, ranks, &[], |comm| {
+        let me = comm.rank();
+        let mut pending: Vec<_> = (0..count)
+            .map(|k| {
+                let call = AllReduce::new(vector(me, k * 7919 % 3000 + 1)).priority((k % 3) as u8);
+                Some(comm.start(call).unwrap())
+            })
+            .collect();
+        // Steps that have no factor in common with the count: each rank waits in an order of its own.
+        for at in (0..count).map(|k| (k * [1, 7, 299, 101][me] + me) % count) {
+            let sum = pending[at].take().unwrap().wait().unwrap();
+            let is_right = |(i, &x): (usize, &u32)| x == summed(ranks, i);
+            assert!(sum.iter().enumerate().all(is_right), "operation {at}");
+        }
+    });
+}
+
 fn asynchronous_work_ends_without_anybody_waiting(over: Over) {
     let ended = world_over(over, 2, &[], |comm| {
         let pending = comm
@@ -665,6 +685,7 @@ over_both!(
     what_starts_while_the_engine_sleeps_is_driven,
     asynchronous_operations_overlap_and_give_their_buffers_back,
     asynchronous_work_ends_without_anybody_waiting,
+    hundreds_of_operations_end_in_whatever_order_they_are_waited_for,
     averages_divide_once,
     different_calls_are_an_error_that_says_both_sides,
     every_collective_by_every_algorithm,

@@ -41,6 +41,11 @@ impl MappedTask {
         }
     }
 
+    /// Whether it waits for earlier operations of its group to end.
+    pub(super) fn is_queued(&self) -> bool {
+        try_lock(&self.0).is_some_and(|slot| slot.as_ref().is_some_and(|op| !op.has_begun()))
+    }
+
     /// Asks to be woken when the operation may move; false if it may already.
     pub(super) fn arm(&self) -> bool {
         try_lock(&self.0).is_some_and(|slot| slot.as_ref().is_none_or(MappedOp::arm))

@@ -25,8 +25,13 @@ pub(super) struct Worker {
 struct State {
     started: bool,
     stop: bool,
-    /// What it drives, by descending priority; ended ones are dropped at the next turn.
-    watched: Vec<Arc<Task>>,
+    /// What the thread has not taken over yet.
+    new: Vec<Arc<Task>>,
+    /// Whether it has anything to drive.
+    busy: bool,
+    /// Whether it sleeps, or is about to: whoever has something for it must wake it. Waking a thread that is awake would be two
+    /// system calls for each operation.
+    rests: bool,
 }
 
 impl Worker {
@@ -41,22 +46,22 @@ impl Worker {
     /// Has an operation driven to its end.
     pub(super) fn watch(&self, engine: &Arc<Engine>, task: Arc<Task>) {
         let mut state = lock(&self.state);
-        let at = state
-            .watched
-            .partition_point(|other| other.priority >= task.priority);
-        state.watched.insert(at, task);
         if !state.started {
-            state.started = true;
             let engine = engine.clone();
             let thread = std::thread::Builder::new().name("ringway-engine".into());
             if let Err(error) = thread.spawn(move || run(&engine)) {
-                // Operations then progress when they are waited for.
-                state.started = false;
                 tracing::warn!(%error, "no engine thread: asynchronous operations progress in wait only");
+                return;
             }
+            state.started = true;
         }
+        state.new.push(task);
+        state.busy = true;
+        let rests = state.rests;
         drop(state);
-        self.notify();
+        if rests {
+            self.notify();
+        }
     }
 
     /// Makes the thread look again, wherever it sleeps: also at operations that it does not know of yet.
@@ -67,7 +72,10 @@ impl Worker {
 
     /// The last waiter has gone.
     pub(super) fn resume(&self) {
-        if !lock(&self.state).watched.is_empty() {
+        let state = lock(&self.state);
+        let wakes = state.rests && state.busy;
+        drop(state);
+        if wakes {
             self.notify();
         }
     }
@@ -77,31 +85,125 @@ impl Worker {
         self.notify();
     }
 
-    /// Sleeps until there is something to drive. False: stop.
-    fn next(&self, into: &mut Vec<Arc<Task>>) -> bool {
+    /// Takes over what is new, or sleeps until something is, if there is nothing to drive. False: stop.
+    fn next(&self, watched: &mut Watched) -> bool {
         let mut state = lock(&self.state);
         loop {
             if state.stop {
                 return false;
             }
-            state.watched.retain(|task| !task.is_done());
-            if !state.watched.is_empty() {
-                into.clone_from(&state.watched);
+            state.new.drain(..).for_each(|task| watched.add(task));
+            if !watched.tasks.is_empty() {
                 return true;
             }
-            into.clear();
+            (state.busy, state.rests) = (false, true);
             state = self
                 .changed
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
+            state.rests = false;
         }
+    }
+
+    /// Sleeps by `sleep`, unless there is something to do already: what is new, or what waiters drove that have gone.
+    fn rest(&self, engine: &Engine, steps_back: bool, sleep: impl FnOnce()) {
+        let mut state = lock(&self.state);
+        let idle = state.new.is_empty() && !state.stop;
+        state.rests = idle;
+        drop(state);
+        // Waiters that go from here on see that the thread rests.
+        if idle && !(steps_back && engine.waiters.load(Ordering::Relaxed) == 0) {
+            sleep();
+        }
+        lock(&self.state).rests = false;
     }
 
     fn pause(&self, longest: Duration) {
         let state = lock(&self.state);
-        drop(self.changed.wait_timeout(state, longest));
+        if state.new.is_empty() && !state.stop {
+            drop(self.changed.wait_timeout(state, longest));
+        }
     }
 }
+
+/// What the thread drives.
+#[derive(Default)]
+struct Watched {
+    /// By descending priority; among these ended ones, until [`Self::sweep`].
+    tasks: Vec<Arc<Task>>,
+    /// Whether some go by mapped memory, and some by messages.
+    mapped: bool,
+    messages: bool,
+}
+
+impl Watched {
+    fn add(&mut self, task: Arc<Task>) {
+        self.count(&task);
+        let at = self
+            .tasks
+            .partition_point(|other| other.priority >= task.priority);
+        self.tasks.insert(at, task);
+    }
+
+    fn count(&mut self, task: &Task) {
+        let mapped = task.mapped().is_some();
+        self.mapped |= mapped;
+        self.messages |= !mapped;
+    }
+
+    /// Forgets what has ended, and ends what may not go on.
+    fn sweep(&mut self, engine: &Engine, now: Instant) {
+        let failed = engine.control.failure().is_some();
+        (self.mapped, self.messages) = (false, false);
+        let mut tasks = std::mem::take(&mut self.tasks);
+        for task in tasks
+            .iter()
+            .filter(|task| (failed || now >= task.deadline) && !task.is_done())
+        {
+            match task.mapped() {
+                Some(mapped) => mapped.fail(task, engine),
+                None => engine.fail(task, now),
+            }
+        }
+        tasks.retain(|task| !task.is_done());
+        tasks.iter().for_each(|task| self.count(task));
+        self.tasks = tasks;
+    }
+
+    /// Shows `visit` operations in mapped memory, until it returns true; whether it did. Where one has no room to begin, later
+    /// ones of its group, of which there may be thousands, have none either and are passed over.
+    fn any_mapped(&self, mut visit: impl FnMut(&Arc<Task>, &MappedTask) -> bool) -> bool {
+        let mut queued: Vec<(u64, u64)> = Vec::new();
+        self.tasks.iter().any(|task| {
+            let Some(mapped) = task.mapped() else {
+                return false;
+            };
+            let is_behind = |&(group, call): &(u64, u64)| group == task.group && call < task.call;
+            if queued.iter().any(is_behind) {
+                return false;
+            }
+            let found = visit(task, mapped);
+            if !found && mapped.is_queued() {
+                queued.push((task.group, task.call));
+            }
+            found
+        })
+    }
+
+    /// Steps the first operation that can move; whether one did.
+    fn step(&self, engine: &Engine) -> bool {
+        self.mapped
+            && self.any_mapped(|task, mapped| mapped.try_step(task, engine) == Progress::Moved)
+    }
+
+    /// Asks to be woken when an operation in mapped memory may move; false if one may already.
+    fn arm(&self) -> bool {
+        !self.any_mapped(|_, mapped| !mapped.arm())
+    }
+}
+
+/// Turns in which something moved, after which deadlines are looked at all the same.
+const BUSY_TURNS: u32 = 16;
 
 /// The thread, until the rank leaves.
 fn run(engine: &Engine) {
@@ -109,25 +211,21 @@ fn run(engine: &Engine) {
     if let Err(error) = ringway_sys::take_short_turns() {
         tracing::debug!(%error, "the engine thread keeps turns of the usual length");
     }
-    let mut watched = Vec::new();
+    let mut watched = Watched::default();
     let mut idle_since: Option<Instant> = None;
+    let (mut turn, mut moved) = (0_u32, false);
     while engine.worker.next(&mut watched) {
         let now = Instant::now();
-        let failed = engine.control.failure().is_some();
-        for task in watched.iter().filter(|task| failed || now >= task.deadline) {
-            match task.mapped() {
-                Some(mapped) => mapped.fail(task, engine),
-                None => engine.fail(task, now),
-            }
+        turn = turn.wrapping_add(1);
+        if !moved || turn.is_multiple_of(BUSY_TURNS) {
+            watched.sweep(engine, now);
         }
-        let mapped = watched.iter().any(|task| task.mapped().is_some());
-        let messages = watched.iter().any(|task| task.mapped().is_none());
-        let mut moved = mapped && step_mapped(engine, &watched);
+        moved = watched.step(engine);
         // Whoever waits drives all messages.
-        let step_back = engine.waiters.load(Ordering::Relaxed) > 0;
+        let steps_back = engine.waiters.load(Ordering::Relaxed) > 0;
         let mut driver = None;
-        if messages
-            && !step_back
+        if watched.messages
+            && !steps_back
             && let Some(mut free) = try_lock(&engine.driver)
         {
             if free.drive(now) {
@@ -149,44 +247,33 @@ fn run(engine: &Engine) {
             } else {
                 ringway_sys::spin_hint()
             }
-        } else if !mapped && step_back {
-            engine.worker.pause(Duration::from_millis(5));
+        } else if !watched.mapped && steps_back {
+            let pause = || engine.worker.pause(Duration::from_millis(5));
+            engine.worker.rest(engine, true, pause);
         } else {
             sleep(engine, &watched, driver, now, idle_for);
         }
     }
 }
 
-/// Steps the first operation that can move; whether one did.
-fn step_mapped(engine: &Engine, watched: &[Arc<Task>]) -> bool {
-    watched.iter().any(|task| {
-        let mapped = task.mapped();
-        mapped.is_some_and(|mapped| mapped.try_step(task, engine) == Progress::Moved)
-    })
-}
-
 fn sleep(
     engine: &Engine,
-    watched: &[Arc<Task>],
+    watched: &Watched,
     driver: Option<MutexGuard<'_, Driver>>,
     now: Instant,
     idle_for: Duration,
 ) {
-    let deadline = watched
-        .iter()
-        .map(|task| task.deadline)
-        .min()
-        .unwrap_or(now);
-    let mut mapped = watched.iter().filter_map(|task| task.mapped());
-    let may_sleep = mapped.all(MappedTask::arm);
-    if !may_sleep {
+    let deadline = watched.tasks.iter().map(|task| task.deadline).min();
+    if watched.tasks.iter().any(|task| task.is_done()) || !watched.arm() {
         return;
     }
-    let longest = deadline.saturating_duration_since(now);
-    match driver {
-        Some(driver) => engine.nap(driver, longest, idle_for, &engine.worker.bell),
-        None => engine.doze(longest, false, &engine.worker.bell),
-    }
+    let longest = deadline.map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
+    let bell = &engine.worker.bell;
+    let steps_back = driver.is_none() && watched.messages;
+    engine.worker.rest(engine, steps_back, || match driver {
+        Some(driver) => engine.nap(driver, longest, idle_for, bell),
+        None => engine.doze(longest, false, bell),
+    });
     if let Some(host) = &engine.host {
         host.hush();
     }

@@ -196,6 +196,11 @@ impl MappedOp {
         )
     }
 
+    /// Whether others can know of it. Until then it waits for earlier operations of its group, and so do later ones.
+    pub fn has_begun(&self) -> bool {
+        self.state.phase != Phase::Enter
+    }
+
     /// The number of the operation in its group, from 1.
     pub const fn number(&self) -> u64 {
         self.state.number
