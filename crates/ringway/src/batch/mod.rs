@@ -99,8 +99,25 @@ struct State<T> {
     /// Where [`Batcher::flush`] was called.
     flushes: VecDeque<u64>,
     stats: BatchStats,
+    /// What the thread sleeps for.
+    sought: Sought,
     closing: bool,
     failed: Option<Error>,
+}
+
+/// How much must be pending for the thread to be woken. For each tensor it would be two changes of context.
+#[derive(Clone, Copy)]
+struct Sought {
+    bytes: usize,
+    tensors: usize,
+}
+
+impl Sought {
+    /// Only the first of all, as the clock begins with it.
+    const FIRST: Self = Self {
+        bytes: usize::MAX,
+        tensors: usize::MAX,
+    };
 }
 
 struct Pending<T> {
@@ -172,14 +189,40 @@ type Ended = (Box<dyn Any + Send>, Result<(), Error>);
 
 #[derive(Default)]
 struct End {
-    ended: Mutex<Option<Ended>>,
+    state: Mutex<EndState>,
     set: Condvar,
+}
+
+#[derive(Default)]
+struct EndState {
+    ended: Option<Ended>,
+    /// Waking nobody would still be a system call.
+    is_waited_for: bool,
 }
 
 impl End {
     fn set(&self, buffer: Box<dyn Any + Send>, result: Result<(), Error>) {
-        *lock(&self.ended) = Some((buffer, result));
-        self.set.notify_all();
+        let mut state = lock(&self.state);
+        state.ended = Some((buffer, result));
+        if state.is_waited_for {
+            self.set.notify_all();
+        }
+    }
+
+    fn is_set(&self) -> bool {
+        lock(&self.state).ended.is_some()
+    }
+
+    /// Waits for it: operations have deadlines, and the batcher's thread ends all that it has if it ends.
+    fn take(&self) -> Ended {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(ended) = state.ended.take() {
+                return ended;
+            }
+            state.is_waited_for = true;
+            state = self.set.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
@@ -243,6 +286,7 @@ impl Communicator {
                 wanted: 0,
                 flushes: VecDeque::new(),
                 stats: BatchStats::default(),
+                sought: Sought::FIRST,
                 closing: false,
                 failed: None,
             }),
@@ -279,7 +323,11 @@ impl<T: Element> Batcher<T> {
                     since: Instant::now(),
                     end: end.clone(),
                 });
-                self.shared.changed.notify_all();
+                let (sought, tensors) = (state.sought, state.pending.len());
+                if tensors == 1 || tensors >= sought.tensors || state.pending_bytes >= sought.bytes
+                {
+                    self.shared.changed.notify_all();
+                }
             }
         }
         drop(state);
@@ -327,7 +375,7 @@ impl<T, B> fmt::Debug for Ticket<T, B> {
 impl<T, B: Send + 'static> Ticket<T, B> {
     /// Whether it has ended.
     pub fn is_done(&self) -> bool {
-        lock(&self.end.ended).is_some()
+        self.end.is_set()
     }
 
     /// Waits for the sum, for which no other tensors are waited for any more. On an error the tensor's elements are not specified.
@@ -341,20 +389,7 @@ impl<T, B: Send + 'static> Ticket<T, B> {
             self.shared.changed.notify_all();
         }
         drop(state);
-        let mut ended = lock(&self.end.ended);
-        let (buffer, result) = loop {
-            match ended.take() {
-                Some(ended) => break ended,
-                // Operations have deadlines, and the thread ends all that it has if it ends.
-                None => {
-                    ended = self
-                        .end
-                        .set
-                        .wait(ended)
-                        .unwrap_or_else(PoisonError::into_inner)
-                }
-            }
-        };
+        let (buffer, result) = self.end.take();
         result?;
         match buffer.downcast::<B>() {
             Ok(buffer) => Ok(*buffer),

@@ -12,7 +12,7 @@ use ringway_plan::{Collective, ReduceOp};
 use ringway_sys::Memory;
 
 use super::{
-    Pending, Shared, State,
+    Pending, Shared, Sought, State,
     announcement::{self, Announcement, WORDS},
     climb::Climb,
 };
@@ -135,7 +135,7 @@ impl<T: Element> Worker<T> {
 
     /// Sleeps until there may be something to do.
     fn sleep(&self) {
-        let state = lock(&self.shared.state);
+        let mut state = lock(&self.shared.state);
         let done = |work: &Work| work.is_done();
         let ended = self
             .running
@@ -163,6 +163,18 @@ impl<T: Element> Worker<T> {
             LONGEST_NAP
         } else {
             nap.min(LONGEST_NAP)
+        };
+        // Where as many batches run as may, the end of one wakes this.
+        state.sought = match &self.announced {
+            Some((words, _)) if free => Sought {
+                tensors: announcement::count(words),
+                ..Sought::FIRST
+            },
+            None if free && self.leads() => Sought {
+                bytes: self.climb.target(),
+                ..Sought::FIRST
+            },
+            _ => Sought::FIRST,
         };
         let slept = self.shared.changed.wait_timeout(state, nap);
         drop(slept.unwrap_or_else(PoisonError::into_inner));
