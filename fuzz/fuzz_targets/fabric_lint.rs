@@ -4,8 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use ringway_doctor::lint::{Input, Kind, lint};
 
-const KINDS: [&str; 10] = [
-    "nxos", "sonic", "eos", "nvue", "onyx", "os10", "junos", "host", "env", "intent",
+const KINDS: [&str; 12] = [
+    "nxos", "sonic", "eos", "nvue", "onyx", "os10", "junos", "host", "host-unit", "k8s", "env", "intent",
 ];
 
 fuzz_target!(|input: (u8, &str, &str)| {

@@ -9,6 +9,7 @@ mod doctor;
 mod env;
 mod explain;
 mod fabric;
+mod input;
 mod lab;
 mod launch;
 mod machine;

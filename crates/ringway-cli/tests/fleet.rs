@@ -57,8 +57,48 @@ while True:
             pass  # as a switch, it drops what does not fit
 "#;
 
+/// Forwards frames between two interfaces, and those that tell of errors (ICMP) 220 ms late.
+const HOLD: &str = r#"
+import select, socket, sys, time
+ends = []
+for name in sys.argv[1:3]:
+    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    end.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
+    end.setsockopt(263, 23, 1)  # PACKET_IGNORE_OUTGOING
+    end.bind((name, 0))
+    ends.append(end)
+print("!", end="", flush=True)
+late = []
+while True:
+    wait = max(0, late[0][0] - time.monotonic()) if late else None
+    for end in select.select(ends, [], [], wait)[0]:
+        frame, to = end.recv(1 << 17), ends[end is ends[0]]
+        if frame[22:24] == b"\x08\x00" and frame[33] == 1:
+            late.append((time.monotonic() + 0.22, to, frame))
+        else:
+            to.send(frame)
+    while late and late[0][0] <= time.monotonic():
+        _, to, frame = late.pop(0)
+        to.send(frame)
+"#;
+
 /// A program that forwards packets, ended when dropped.
 struct Hop(Child);
+
+impl Hop {
+    /// Starts the script between two interfaces of a namespace.
+    fn start(namespace: &str, script: &str, ends: [&str; 2]) -> Result<Self, String> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, "python3", "-c", script]);
+        let child = command.args(ends).stdout(Stdio::piped()).spawn();
+        let mut hop = Self(child.map_err(|error| error.to_string())?);
+        let mut ready = [0];
+        match hop.0.stdout.as_mut().unwrap().read(&mut ready) {
+            Ok(1) => Ok(hop),
+            _ => Err("python3 cannot forward packets here".to_owned()),
+        }
+    }
+}
 
 impl Drop for Hop {
     fn drop(&mut self) {
@@ -128,19 +168,8 @@ impl Network {
             "ip -n {prefix}s link add hop0 mtu 9000 type veth peer name hop1 mtu 9000\n\
              for end in hop0 hop1; do ip -n {prefix}s link set $end up; done"
         ))?;
-        let mut command = Command::new("ip");
-        let switch = format!("{prefix}s");
         let port = format!("port{host}");
-        command.args([
-            "netns", "exec", &switch, "python3", "-c", BLEACH, &port, "hop0",
-        ]);
-        let child = command.stdout(Stdio::piped()).spawn();
-        let mut hop = Hop(child.map_err(|error| error.to_string())?);
-        let mut ready = [0];
-        match hop.0.stdout.as_mut().unwrap().read(&mut ready) {
-            Ok(1) => {}
-            _ => return Err("python3 cannot forward packets here".to_owned()),
-        }
+        let hop = Hop::start(&format!("{prefix}s"), BLEACH, [&port, "hop0"])?;
         shell(&format!(
             "ip -n {prefix}s link set {port} nomaster promisc on; ip -n {prefix}s link set hop0 promisc on\n\
              ip -n {prefix}s link set hop1 master bridge"
@@ -411,8 +440,8 @@ fn interfaces_of_one_network_are_measured_each_by_itself() {
         .collect();
     assert_eq!(ends, [["eth0", "eth0"], ["eth1", "eth1"]], "{json}");
     let rate = |path: usize, way: &str| paths[path][way]["bandwidth"].as_f64().unwrap();
-    // 40 Mbit/s are 5 MB/s, and what the bucket holds comes at once.
-    assert!(rate(1, "there") < 8e6, "{json}");
+    // 40 Mbit/s are 5 MB/s; what the bucket holds, and a receiver that is kept waiting finds, comes at once.
+    assert!(rate(1, "there") < 25e6, "{json}");
     for (path, way) in [(0, "there"), (0, "back"), (1, "back")] {
         assert!(
             rate(path, way) > 2.0 * rate(1, "there"),
@@ -545,4 +574,144 @@ fn switches_that_hash_addresses_only_are_found() {
         ),
         _ => assert_eq!(lumped, [""; 0]),
     }
+}
+
+/// Two hosts with two routers between them, whose reports come late to the first host: `0 - s - a - b - 1`, where `s` forwards
+/// frames. Gone when dropped.
+struct Chain {
+    prefix: String,
+    hop: Option<Hop>,
+}
+
+impl Chain {
+    const PLACES: [&str; 5] = ["0", "s", "a", "b", "1"];
+
+    fn new() -> Result<Self, String> {
+        let prefix = format!("rwc{}", std::process::id());
+        let mut chain = Self { prefix, hop: None };
+        let prefix = &chain.prefix;
+        let mut script = String::new();
+        for place in Self::PLACES {
+            script +=
+                &format!("ip netns add {prefix}{place}; ip -n {prefix}{place} link set lo up\n");
+        }
+        for link in Self::PLACES.windows(2) {
+            let [left, right] = [link[0], link[1]];
+            script += &format!(
+                "ip link add right netns {prefix}{left} type veth peer name left netns {prefix}{right}\n\
+                 ip -n {prefix}{left} link set right up promisc on; ip -n {prefix}{right} link set left up promisc on\n"
+            );
+        }
+        for (place, end, address) in [
+            ("0", "right", "10.79.0.1"),
+            ("a", "left", "10.79.0.2"),
+            ("a", "right", "10.79.1.1"),
+            ("b", "left", "10.79.1.2"),
+            ("b", "right", "10.79.2.1"),
+            ("1", "left", "10.79.2.2"),
+        ] {
+            script += &format!("ip -n {prefix}{place} address add {address}/24 dev {end}\n");
+        }
+        script += &format!(
+            "for router in a b; do ip netns exec {prefix}$router sysctl -qw net.ipv4.ip_forward=1 net.ipv4.icmp_ratelimit=0; done\n\
+             ip -n {prefix}0 route add default via 10.79.0.2; ip -n {prefix}1 route add default via 10.79.2.1\n\
+             ip -n {prefix}a route add 10.79.2.0/24 via 10.79.1.2; ip -n {prefix}b route add 10.79.0.0/24 via 10.79.1.1\n"
+        );
+        shell(&script)?;
+        chain.hop = Some(Hop::start(&format!("{prefix}s"), HOLD, ["left", "right"])?);
+        Ok(chain)
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        self.hop.take();
+        for place in Self::PLACES {
+            let _ = shell(&format!("ip netns delete {}{place}", self.prefix));
+        }
+    }
+}
+
+#[test]
+fn routers_that_report_late_are_put_where_they_are() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let chain = match Chain::new() {
+        Ok(chain) => chain,
+        Err(reason) => {
+            println!("skipped: cannot make such a network: {reason}");
+            return;
+        }
+    };
+    let rank = |rank: usize| {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &format!("{}{rank}", chain.prefix)])
+            .args([RINGWAY, "doctor", "--fleet", "--json"])
+            .env("RINGWAY_RANK", rank.to_string())
+            .env("RINGWAY_WORLD_SIZE", "2")
+            .env("RINGWAY_MASTER", "10.79.0.1:29479")
+            .env("RINGWAY_CONNECT_TIMEOUT", "40s")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let (json, _) = result((0..2).map(rank).collect());
+    let flows = json["pairs"][0]["paths"][0]["flows"].as_array().unwrap();
+    assert_eq!(flows.len(), 16, "{json}");
+    for flow in flows {
+        let hops: Vec<_> = flow["hops"].as_array().unwrap().iter().collect();
+        assert_eq!(hops, ["10.79.0.2", "10.79.1.2"], "{flow}");
+    }
+}
+
+/// Waits until a process has a thread of that name.
+fn wait_for_thread(process: &Child, name: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let tasks = format!("/proc/{}/task", process.id());
+    loop {
+        let threads = std::fs::read_dir(&tasks).unwrap().flatten();
+        let mut names =
+            threads.filter_map(|it| std::fs::read_to_string(it.path().join("comm")).ok());
+        if names.any(|it| it.trim() == name) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no thread {name}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_is_named_and_holds_the_others_up_once() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(network) = Network::new(4) else {
+        return;
+    };
+    let mut ranks = network.start(|_| None);
+    // It has looked at its host, and is to measure after rank 0, which takes three times as long as this.
+    wait_for_thread(&ranks[1], "doctor-streams");
+    thread::sleep(Duration::from_millis(100));
+    shell(&format!("kill -STOP {}", ranks[1].id())).unwrap();
+    let began = Instant::now();
+    let mut hung = ranks.remove(1);
+    let (json, code) = result(ranks);
+    let took = began.elapsed();
+    hung.kill().unwrap();
+    hung.wait().unwrap();
+    let missing: Vec<_> = json["missing"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["rank"])
+        .collect();
+    assert_eq!(missing, [1], "{json}");
+    assert_eq!(code, Some(2), "{json}");
+    // The others have all measured: 10 s were waited for rank 1, by rank 2, and not again by rank 3.
+    for host in [0, 2, 3] {
+        assert_eq!(
+            json["hosts"][host]["work"].as_array().unwrap().len(),
+            1,
+            "{json}"
+        );
+    }
+    assert!(took < Duration::from_secs(30), "{took:?}");
 }

@@ -54,6 +54,7 @@ fn burning() -> Strain {
             pid: 4711,
             name: "cc1plus".to_owned(),
             cpus: 1.9,
+            kernel: false,
         }],
     }
 }
@@ -623,6 +624,13 @@ fn a_host_that_is_only_busy_is_called_so_and_neither_it_nor_its_wire_is_called_s
         remedy(&finding).contains("cc1plus, process 4711"),
         "{finding:#?}"
     );
+    // A thread of the kernel's nobody can end.
+    let mut kernel = burning().burners;
+    kernel[0].kernel = true;
+    let mut of_kernel = fleet.clone();
+    of_kernel.hosts[2].work[0].1.strain.burners = kernel;
+    let told = remedy(&only(&of_kernel));
+    assert!(told.contains("see who else runs there"), "{told}");
     // Its wire is worth a note, which names the host.
     fleet.hosts[2].wired = Some(burning());
     change(&mut fleet, 2, true, true, |way| way.bandwidth = Some(4e9));

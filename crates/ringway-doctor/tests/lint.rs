@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use proptest::prelude::*;
 use ringway_doctor::{
     Report,
-    config::{Purpose, Target, render},
+    config::{Job, Purpose, Scheduler, Target, render, render_job},
     intent::Intent,
     lint::{Input, Kind, detect, lint},
 };
@@ -31,6 +31,27 @@ fn text(name: &str) -> String {
 fn configuration(intent: &str, target: Target) -> String {
     let intent = Intent::parse(intent, Path::new("intent.yaml")).unwrap();
     render(&intent, target, Purpose::Apply, None).unwrap().text
+}
+
+/// What is printed beside the configurations: the unit that runs the host's, and jobs.
+fn beside(intent: &str) -> Vec<(&'static str, String)> {
+    let job = Job {
+        name: "train".to_owned(),
+        hosts: 4,
+        ranks: 8,
+        cpus: 4,
+        memory: "64Gi".to_owned(),
+        gpus: true,
+        image: "registry.example/train:1".to_owned(),
+        command: vec!["train.py".to_owned()],
+    };
+    let parsed = Intent::parse(intent, Path::new("intent.yaml")).unwrap();
+    let made = |scheduler| render_job(&parsed, &job, scheduler).unwrap();
+    vec![
+        ("host.service", configuration(intent, Target::HostUnit)),
+        ("job.yaml", made(Scheduler::Kubernetes)),
+        ("job.sh", made(Scheduler::Slurm)),
+    ]
 }
 
 /// One line for each finding.
@@ -65,6 +86,14 @@ fn what_the_generator_writes_has_no_finding() {
             ("host.sh", &host),
             ("job.env", "export NCCL_IB_TC=106\n"),
         ]);
+        let kinds = [Kind::Unit, Kind::Manifest, Kind::Application];
+        for ((file, text), kind) in beside(&intent).into_iter().zip(kinds) {
+            assert_eq!(detect(&text), Some(kind), "{text}");
+            let report = lint(&files(&[("intent.yaml", &intent), (file, &text)]));
+            assert_eq!(shown(&report), [""; 0], "{file} {name}");
+            assert_eq!(report.unjudged, [], "{file} {name}");
+            all.push(Input::new(file, text));
+        }
         for system in SYSTEMS {
             let switch = configuration(&intent, system);
             assert_eq!(detect(&switch), Some(Kind::Switch(system)), "{switch}");
@@ -149,6 +178,100 @@ fn worth_a_look(text: &str, system: Target) -> impl Fn(&str) -> bool {
                     .take(3)
                     .chain(alike.last())
                     .any(|it| it == line))
+    }
+}
+
+/// Of what is beside the configurations, the lines whose numbers say something of the network.
+fn of_the_network(file: &str) -> impl Fn(&str) -> bool + use<> {
+    let says: &[&str] = match file {
+        "host.service" => &["BindsTo=", "After=sys", "WantedBy=sys"],
+        "job.yaml" => &[
+            "\"mtu\"",
+            "pfNames",
+            "resourceName",
+            "networks:",
+            "rdma/",
+            "value: \"106\"",
+            "value: net",
+            "completions:",
+            "parallelism:",
+            "--nnodes",
+            "  name: train-",
+        ],
+        _ => &[
+            "export NCCL_IB_",
+            "export NCCL_GIN",
+            "export UCX",
+            "export RINGWAY",
+        ],
+    };
+    move |line: &str| !line.trim_start().starts_with('#') && says.iter().any(|it| line.contains(it))
+}
+
+#[test]
+fn numbers_of_units_and_jobs_that_are_changed_are_found() {
+    for name in ["plain.yaml", "rich.yaml"] {
+        let intent = text(name);
+        for (file, good) in beside(&intent) {
+            let changes = mutations(&good, 1, of_the_network(file));
+            assert!(changes.len() > 2, "{file} {name}");
+            for (line, bad) in changes {
+                let report = lint(&files(&[("intent.yaml", &intent), (file, &bad)]));
+                assert!(!report.findings.is_empty(), "{file} {name}: {line}");
+                // A value that cannot be has no other side.
+                let first = &report.findings[0];
+                let sides = first.evidence.len() > 1 || first.check == "application.value";
+                assert!(sides, "{file} {name}: {line}: {:?}", shown(&report));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_number_of_the_intent_that_is_changed_is_found() {
+    for name in ["plain.yaml", "rich.yaml"] {
+        let intent = text(name);
+        let mut made: Vec<Input> = configurations(&intent)
+            .into_iter()
+            .map(|(target, made)| Input::new(format!("{target}.cfg"), made))
+            .collect();
+        made.extend(
+            beside(&intent)
+                .into_iter()
+                .map(|(file, made)| Input::new(file, made)),
+        );
+        // Names of maps and profiles may be what they like.
+        let counts = |line: &str| !line.starts_with('#') && !line.starts_with("name:");
+        let changes = mutations(&intent, 1, counts);
+        assert!(changes.len() > 10, "{name}");
+        for (line, bad) in changes {
+            let mut all = vec![Input::new("intent.yaml", bad)];
+            all.extend(made.iter().cloned());
+            let report = lint(&all);
+            let first = report
+                .findings
+                .first()
+                .unwrap_or_else(|| panic!("{name}: {line}"));
+            let sides = first.evidence.len() > 1 || first.check == "file.syntax";
+            assert!(sides, "{name}: {line}: {:?}", shown(&report));
+        }
+    }
+}
+
+#[test]
+fn what_undoes_and_shows_configurations_is_no_configuration() {
+    for name in ["plain.yaml", "rich.yaml"] {
+        let parsed = Intent::parse(&text(name), Path::new("intent.yaml")).unwrap();
+        for target in Target::ALL {
+            for purpose in [Purpose::Rollback, Purpose::Verify] {
+                let made = render(&parsed, target, purpose, None).unwrap().text;
+                assert_eq!(detect(&made), Some(Kind::Aside), "{made}");
+                let report = lint(&files(&[("intent.yaml", &text(name)), ("there", &made)]));
+                assert_eq!(shown(&report), [""; 0], "{target}");
+                assert_eq!(report.unjudged.len(), 1, "{target}: {:?}", report.unjudged);
+                assert_eq!(report.exit_code(), 0);
+            }
+        }
     }
 }
 
@@ -255,6 +378,7 @@ proptest! {
         let made = configurations(&text);
         let mut all = files(&[("intent.yaml", &text)]);
         all.extend(made.iter().map(|(target, made)| Input::new(format!("{target}.cfg"), made.as_str())));
+        all.extend(beside(&text).into_iter().map(|(file, made)| Input::new(file, made)));
         prop_assert_eq!(shown(&lint(&all)), [""; 0]);
         // Without the intent the configurations still say the same as each other.
         let apart = shown(&lint(&all[1..]));
@@ -263,12 +387,27 @@ proptest! {
 
     #[test]
     fn no_number_can_be_changed_unseen(text in intents(), which in any::<(prop::sample::Index, prop::sample::Index)>(), by in 1..9u64) {
+        let parsed = Intent::parse(&text, Path::new("intent.yaml")).unwrap();
+        let lossless = parsed.classes.values().filter(|class| class.lossless.value);
+        let data: Vec<u16> = lossless.flat_map(|it| it.code_points()).map(u16::from).collect();
         let made = configurations(&text);
         let (system, good) = which.0.get(&made);
         let changes = mutations(good, by, worth_a_look(good, *system));
         let (line, bad) = which.1.get(&changes);
         let report = lint(&files(&[("intent.yaml", &text), ("there.cfg", bad)]));
         prop_assert!(!report.findings.is_empty(), "{}: {}", system, line);
+        let made = beside(&text);
+        let (file, good) = which.0.get(&made);
+        let mut changes = mutations(good, by, of_the_network(file));
+        // Another type of service may be as good: ECN's bits are the card's own, unless they say that there was congestion.
+        changes.retain(|(_, bad)| {
+            let line = bad.lines().zip(good.lines()).find(|(bad, good)| bad != good).unwrap().0;
+            let tos = line.rsplit(['=', '"']).find_map(|word| word.parse::<u16>().ok());
+            tos.is_none_or(|tos| tos & 3 == 3 || !data.contains(&(tos >> 2)))
+        });
+        let (line, bad) = which.1.get(&changes);
+        let report = lint(&files(&[("intent.yaml", &text), (file, bad)]));
+        prop_assert!(!report.findings.is_empty(), "{}: {}", file, line);
     }
 
     #[test]
@@ -276,11 +415,12 @@ proptest! {
         text in intents(),
         which in any::<(prop::sample::Index, prop::sample::Index, prop::sample::Index)>(),
         noise in "\\PC{0,12}",
-        kind in prop::sample::select(vec!["nxos", "sonic", "eos", "nvue", "onyx", "os10", "junos", "host", "env", "intent"]),
+        kind in prop::sample::select(vec!["nxos", "sonic", "eos", "nvue", "onyx", "os10", "junos", "host", "host-unit", "k8s", "env", "intent"]),
     ) {
         // A configuration with a piece cut out and something else in its place, taken for whatever it may be.
-        let made = configurations(&text);
-        let (_, good) = which.0.get(&made);
+        let mut made: Vec<String> = configurations(&text).into_iter().map(|(_, made)| made).collect();
+        made.extend(beside(&text).into_iter().map(|(_, made)| made));
+        let good = which.0.get(&made);
         let (a, b) = (which.1.index(good.len() + 1), which.2.index(good.len() + 1));
         let bytes = [&good.as_bytes()[..a.min(b)], noise.as_bytes(), &good.as_bytes()[a.max(b)..]].concat();
         let input = Input {

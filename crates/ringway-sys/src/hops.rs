@@ -21,6 +21,19 @@ const CONTROL_BYTES: usize = 512;
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
+/// The most that is kept of a datagram that a router tells the end of.
+const KEPT: usize = 128;
+
+/// What a router says of a datagram that has ended there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// The router.
+    pub router: IpAddr,
+    /// How the datagram's payload begins, 128 bytes of it at most, or fewer or none: a router has to send back its first 8
+    /// bytes (RFC 792), which UDP's header takes, and should as much as fits into 576 (RFC 1812, 4.3.2.3).
+    pub payload: Vec<u8>,
+}
+
 impl DatagramSocket {
     /// Has the kernel keep what routers report, for [`DatagramSocket::expired`]. From then on sending and receiving may fail
     /// once for each report.
@@ -45,27 +58,34 @@ impl DatagramSocket {
         }
     }
 
-    /// The router that has reported the end of a datagram's hop limit, each report once; none if there is no report more.
+    /// What a router has reported of a datagram whose hop limit was over, each report once; none if there is no report more.
     ///
     /// # Errors
     /// Only if the descriptor is broken.
-    pub fn expired(&self) -> io::Result<Option<IpAddr>> {
+    pub fn expired(&self) -> io::Result<Option<Expired>> {
         loop {
+            let mut payload = [0_u8; KEPT];
+            let mut part = libc::iovec {
+                iov_base: payload.as_mut_ptr().cast(),
+                iov_len: KEPT,
+            };
             let mut control = Control([0; CONTROL_BYTES]);
             let mut header = datagram::EMPTY_HEADER.msg_hdr;
+            header.msg_iov = &raw mut part;
+            header.msg_iovlen = 1;
             header.msg_control = (&raw mut control).cast();
             header.msg_controllen = CONTROL_BYTES;
             let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-            // SAFETY: the header has no name and no parts, and room of its own for control data, with its length.
+            // SAFETY: the header has no name, and room of its own for one part and for control data, with their lengths.
             let got = unsafe { libc::recvmsg(self.as_fd().as_raw_fd(), &raw mut header, flags) };
-            if got < 0 {
+            let Ok(got) = usize::try_from(got) else {
                 let error = io::Error::last_os_error();
                 match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(None),
                     io::ErrorKind::Interrupted => continue,
                     _ => return Err(error),
                 }
-            }
+            };
             let mut router = None;
             let length = header.msg_controllen.min(CONTROL_BYTES);
             datagram::read_control(&control.0[..length], |level, kind, data| {
@@ -76,8 +96,11 @@ impl DatagramSocket {
                 }
             });
             // Reports of other things are passed over.
-            if router.is_some() {
-                return Ok(router);
+            if let Some(router) = router {
+                return Ok(Some(Expired {
+                    router,
+                    payload: payload[..got.min(KEPT)].to_vec(),
+                }));
             }
         }
     }

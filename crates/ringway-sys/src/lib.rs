@@ -18,6 +18,7 @@ mod staging;
 pub use cpu::{cpu_count, spin_hint, take_short_turns, yield_now};
 pub use epoll::{Epoll, Interest, Signal, Timer};
 pub use futex::{futex_wait, futex_wake};
+pub use hops::Expired;
 pub use interfaces::{InterfaceAddress, hardware_addresses, interface_addresses};
 pub use memory::Memory;
 pub use process::end_with_parent;

@@ -9,7 +9,7 @@ use ringway_doctor::{
     intent::Intent,
 };
 
-use crate::output;
+use crate::{input, output};
 
 /// The configuration of a switch or host for an intent.
 #[derive(Debug, Args)]
@@ -69,6 +69,6 @@ impl Config {
 
 /// The intent in a file.
 pub(super) fn read(path: &Path) -> Result<Intent> {
-    let text = super::text(path, "intent", LARGEST)?;
+    let text = input::text(path, "intent", LARGEST)?;
     Ok(Intent::parse(&text, path)?)
 }

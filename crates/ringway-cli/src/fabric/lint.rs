@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use ringway_doctor::lint::{Input, Kind, lint};
 
-use crate::output;
+use crate::{input, output};
 
 /// The most that is read of a file, in bytes.
 const LARGEST: u64 = 64 << 20;
@@ -21,9 +21,9 @@ const LARGEST: u64 = 64 << 20;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Files are configurations as the systems show them (config_db.json; `show running-config` of NX-OS, EOS, Onyx \
-                  and OS10; Junos in `set` or braces; NVUE as YAML or `nv set`), scripts of hosts, directories that `ringway \
-                  doctor record` wrote, settings of applications (NCCL_*, UCX_*, RINGWAY_* variables, ringway.yaml), and \
-                  an intent, which all are then compared with. What a file is, is found out; SYSTEM:FILE says it.\n\n\
+                  and OS10; Junos in `set` or braces; NVUE as YAML or `nv set`), scripts and systemd units of hosts, directories that \
+                  `ringway doctor record` wrote, settings of applications (NCCL_*, UCX_*, RINGWAY_* variables, ringway.yaml, \
+                  scripts for Slurm, manifests of Kubernetes), and an intent, which all are then compared with. What a file is, is found out; SYSTEM:FILE says it.\n\n\
                   The exit code is 0 without warnings, 1 with warnings, 2 with errors, 3 if a file \
                   cannot be read.\n\n\
                   Examples:\n  ringway fabric lint leaf1.cfg leaf2.json host.sh job.env\n  \
@@ -31,8 +31,8 @@ const LARGEST: u64 = 64 << 20;
                   ringway fabric lint nxos:leaf1.txt host17/"
 )]
 pub(crate) struct Lint {
-    /// Files and directories; nxos:, sonic:, eos:, nvue:, onyx:, os10:, junos:, host:, env: or intent: in front says what
-    /// it is.
+    /// Files and directories; nxos:, sonic:, eos:, nvue:, onyx:, os10:, junos:, host:, host-unit:, k8s:, slurm:, env: or
+    /// intent: in front says what it is.
     #[arg(required = true)]
     files: Vec<String>,
     /// As JSON.
@@ -124,5 +124,5 @@ fn walk(directory: &Path, out: &mut Vec<PathBuf>, depth: usize) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Arc<str>> {
-    Ok(super::text(path, "configuration", LARGEST)?.into())
+    Ok(input::text(path, "configuration", LARGEST)?.into())
 }

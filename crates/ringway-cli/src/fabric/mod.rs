@@ -11,12 +11,14 @@ mod picture;
 mod place;
 mod show;
 
-use std::{fs, path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
 use ringway_sim::World;
+
+use crate::input;
 
 pub(crate) use picture::draw;
 pub(crate) use place::{Order, order};
@@ -69,31 +71,14 @@ impl Fabric {
     }
 }
 
+/// The largest fabric file, in bytes: those of ten thousand hosts that are not alike have a million.
+const LARGEST: u64 = 64 << 20;
+
 /// The fabric of a file.
 pub(crate) fn read(path: &Path) -> Result<ringway_fabric::Fabric> {
-    let text = fs::read_to_string(path).with_context(|| {
-        let path = path.display();
-        format!("the fabric file {path} cannot be read; `ringway fabric new` writes one")
-    })?;
+    let text = input::text(path, "fabric file", LARGEST)
+        .context("expected a fabric, as `ringway fabric new` writes one")?;
     ringway_fabric::Fabric::parse(&text).with_context(|| path.display().to_string())
-}
-
-/// A file of text, such as a configuration: `what` it is expected to be.
-fn text(path: &Path, what: &str, most: u64) -> Result<String> {
-    let file = path.display();
-    let cannot = || format!("the {what} {file} cannot be read");
-    let size = fs::metadata(path).with_context(cannot)?.len();
-    if size > most {
-        bail!("{file} has {size} bytes, expected {what} files of at most {most}");
-    }
-    let bytes = fs::read(path).with_context(cannot)?;
-    let wide = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-    String::from_utf8(bytes).with_context(|| match wide {
-        true => {
-            format!("{file} is text in UTF-16, expected UTF-8: iconv -f UTF-16 -t UTF-8 {file}")
-        }
-        false => format!("{file} is no text in UTF-8, expected a {what} as text"),
-    })
 }
 
 /// How many hosts of a fabric take part, from the first: all unless said by `--hosts`.

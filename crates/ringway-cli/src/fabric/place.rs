@@ -1,6 +1,6 @@
 //! `ringway fabric place`.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::read;
 use crate::{
-    output,
+    input, output,
     table::{Side, table},
 };
 
@@ -88,7 +88,7 @@ impl Place {
     pub(crate) fn execute(self) -> Result<()> {
         if self.matrix {
             let path = self.fabric.display().to_string();
-            let text = fs::read_to_string(&self.fabric).with_context(|| path.clone())?;
+            let text = input::text(&self.fabric, "matrix", super::LARGEST)?;
             let file: MatrixFile = serde_json::from_str(&text).with_context(|| path.clone())?;
             let matrix =
                 Matrix::new(file.bytes_per_second, file.latency_seconds).with_context(|| path)?;

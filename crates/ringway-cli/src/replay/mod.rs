@@ -3,9 +3,12 @@
 mod program;
 mod report;
 
-use std::{collections::HashMap, fs, path::PathBuf};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use ringway::{Form, Recorded, Recording};
 use ringway_fabric::Fabric;
@@ -14,6 +17,7 @@ use ringway_sim::{Scenario, Simulation, World};
 
 use crate::{
     fabric::{self, Order},
+    input,
     machine::choose_on,
     output,
     sim::Flags,
@@ -97,16 +101,9 @@ impl Replay {
     }
 }
 
-fn read(path: &PathBuf) -> Result<Recording> {
+fn read(path: &Path) -> Result<Recording> {
     let what = || path.display().to_string();
-    let length = fs::metadata(path).with_context(what)?.len();
-    if length > MOST_BYTES {
-        bail!(
-            "{}: {length} bytes; a recording has {MOST_BYTES} at most",
-            what()
-        );
-    }
-    let bytes = fs::read(path).with_context(what)?;
+    let bytes = input::bytes(path, "recording", MOST_BYTES)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         anyhow::anyhow!(

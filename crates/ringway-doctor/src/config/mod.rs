@@ -42,6 +42,10 @@ impl Purpose {
     }
 }
 
+/// How a rollback and a verification begin, in a comment: by that they are known to be no configurations.
+pub(crate) const UNDOES: &str = "Undoes the configuration of lossless RoCE";
+pub(crate) const SHOWS: &str = "Shows whether the configuration of lossless RoCE works";
+
 /// A configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {

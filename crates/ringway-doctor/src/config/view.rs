@@ -259,16 +259,18 @@ impl ClassView {
 impl NicView {
     fn new(nic: &Nic) -> Self {
         Self {
-            interface: nic.interface.0.clone(),
-            unit: nic.interface.0.replace('-', "\\x2d"),
+            interface: nic.interface.value.0.clone(),
+            unit: nic.interface.value.0.replace('-', "\\x2d"),
             label: nic
                 .interface
+                .value
                 .0
                 .to_ascii_lowercase()
                 .replace(['_', '.'], "-"),
             resource: format!(
                 "roce_{}",
                 nic.interface
+                    .value
                     .0
                     .to_ascii_lowercase()
                     .replace(['-', '.'], "_")

@@ -5,6 +5,7 @@
 
 mod blame;
 mod common;
+pub mod datagram;
 mod differ;
 mod flows;
 mod strain;

@@ -10,7 +10,8 @@ pub struct Strain {
     pub waited: Option<f64>,
     /// Of all CPUs' time, the share that the hypervisor gave to other virtual machines.
     pub stolen: f64,
-    /// The share of the time in which some process waited for a CPU; none where the kernel does not count it.
+    /// Of all CPUs' time, the share in which one was used while another process waited for it; none where the kernel does not
+    /// count it.
     pub pressure: Option<f64>,
     /// Who else took CPU time, those who took most first.
     pub burners: Vec<Burner>,
@@ -25,6 +26,8 @@ pub struct Burner {
     pub name: String,
     /// How many CPUs it took: seconds of CPU time per second.
     pub cpus: f64,
+    /// Whether it is a thread of the kernel's own, which nobody can end or move.
+    pub kernel: bool,
 }
 
 /// Waiting for a CPU in less than this share of the time is what any host has.
@@ -36,8 +39,8 @@ const STOLEN: f64 = 0.05;
 /// Others that take less than this, in CPUs, leave caches and memory alone.
 const OTHERS: f64 = 0.5;
 
-/// On a machine where processes wait for CPUs less than this share of the time, none is taken from anybody. Those of other
-/// containers show in nothing else.
+/// Where processes wait in less than this share of all CPUs' time, a probe finds a CPU of its own. Those of other containers show
+/// in nothing else.
 const PRESSURE: f64 = 0.25;
 
 impl Strain {
@@ -78,8 +81,11 @@ impl Strain {
             found.push(("/proc/stat", value));
         }
         if let Some(pressure) = self.pressure {
-            let value = format!("some process waited {} of the time", percent(pressure));
-            found.push(("/proc/pressure/cpu", value));
+            let value = format!(
+                "processes waited for {} of the CPUs' time",
+                percent(pressure)
+            );
+            found.push(("/proc/pressure/cpu and /proc/stat", value));
         }
         if !self.burners.is_empty() {
             found.push(("/proc/*/stat", self.others()));

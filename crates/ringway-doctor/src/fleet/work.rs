@@ -142,7 +142,7 @@ fn busy(hosts: &[Host], host: &Host) -> Option<Finding> {
     for (source, value) in strain.evidence() {
         draft = draft.saw(source, value);
     }
-    let first = strain.burners.first();
+    let first = strain.burners.iter().find(|it| !it.kernel);
     let end = match first.filter(|_| strain.waiting().is_some() || strain.robbed().is_none()) {
         Some(first) => format!(
             "end or move what runs there beside the job ({}, process {}, first)",

@@ -176,7 +176,7 @@ pub struct Host {
 #[serde(deny_unknown_fields)]
 pub struct Nic {
     /// The network interface: `eth1`.
-    pub interface: Name,
+    pub interface: Line<Name>,
     /// The RDMA device: `mlx5_0`.
     pub device: Name,
     /// The device's port.

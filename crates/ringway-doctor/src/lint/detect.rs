@@ -1,6 +1,6 @@
 //! What a file is.
 
-use crate::config::Target;
+use crate::config::{SHOWS, Target, UNDOES};
 
 /// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,17 +11,26 @@ pub enum Kind {
     Host,
     /// An intent.
     Intent,
+    /// Manifests of Kubernetes.
+    Manifest,
+    /// A systemd unit that sets up a host.
+    Unit,
+    /// What undoes a configuration, or shows it.
+    Aside,
     /// The configuration of a switch.
     Switch(Target),
 }
 
 impl Kind {
-    /// The kind of that name: a system, `host`, `intent` or `env`.
+    /// The kind of that name: a system, `host`, `host-unit`, `intent`, `k8s`, `slurm` or `env`.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
-            "env" => Some(Self::Application),
+            // A script for Slurm sets variables.
+            "env" | "slurm" => Some(Self::Application),
             "host" => Some(Self::Host),
+            "host-unit" => Some(Self::Unit),
             "intent" => Some(Self::Intent),
+            "k8s" => Some(Self::Manifest),
             _ => name
                 .parse()
                 .ok()
@@ -122,8 +131,22 @@ const SIGNS: &[(Kind, &[&str])] = &[
     ),
 ];
 
+/// How far into a file its head is looked for, in lines.
+const HEAD: usize = 12;
+
 /// What a file is by its contents; none if nothing speaks for anything.
 pub fn detect(text: &str) -> Option<Kind> {
+    let mut head = text.lines().take(HEAD);
+    if head.any(|line| [UNDOES, SHOWS].iter().any(|it| line.contains(it))) {
+        return Some(Kind::Aside);
+    }
+    let mut lines = text.lines().map(str::trim_end);
+    if lines.clone().any(|line| line.starts_with("apiVersion:")) {
+        return Some(Kind::Manifest);
+    }
+    if lines.any(|line| matches!(line, "[Unit]" | "[Service]")) {
+        return Some(Kind::Unit);
+    }
     if text.trim_start().starts_with('{') {
         return Some(Kind::Switch(Target::Sonic));
     }

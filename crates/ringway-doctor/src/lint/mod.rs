@@ -26,7 +26,7 @@ use crate::{
     report::{Report, UNREAD},
 };
 use model::{Fabric, Host, Switch};
-use notes::Notes;
+use notes::{Notes, PURPOSE};
 use read::host::TreeFile;
 use source::{Place, Sources};
 use statement::Statement;
@@ -93,7 +93,22 @@ fn one(input: &Input, place: Place, fabric: &mut Fabric, notes: &mut Notes) {
             let statements = statement::lines(text, &['#']);
             fabric.hosts.push(read::host::script(statements, place, notes));
         }
-        Some(Kind::Application) => fabric.markings.extend(read::application::read(text, place, notes)),
+        Some(Kind::Application) => {
+            let (needs, markings) = read::application::read(text, place, notes);
+            fabric.needs.push(needs);
+            fabric.markings.extend(markings);
+        }
+        Some(Kind::Manifest) => {
+            let (needs, markings) = read::manifest::read(text, place, notes);
+            fabric.needs.push(needs);
+            fabric.markings.extend(markings);
+        }
+        Some(Kind::Unit) => fabric.needs.push(read::unit::read(text, place, notes)),
+        Some(Kind::Aside) => notes.cannot(
+            PURPOSE,
+            input.name.clone(),
+            "it undoes or shows what a configuration sets, and sets nothing itself: give the configuration",
+        ),
         Some(Kind::Intent) => match Intent::parse(text, Path::new(&input.name)) {
             Ok(intent) => fabric.intents.push((place, Rc::new(intent))),
             Err(error) => notes.error(
@@ -112,7 +127,7 @@ fn one(input: &Input, place: Place, fabric: &mut Fabric, notes: &mut Notes) {
             UNREAD,
             input.name.clone(),
             "it is of no kind that is known; say which: nxos:FILE, sonic:, eos:, nvue:, onyx:, os10:, junos:, host:, \
-             env: or intent:FILE",
+             host-unit:, k8s:, slurm:, env: or intent:FILE",
         ),
     }
 }

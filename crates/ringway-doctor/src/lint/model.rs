@@ -227,6 +227,52 @@ impl Nic {
     }
 }
 
+/// What a unit or a job says of the hosts that it is for.
+#[derive(Debug)]
+pub(super) struct Needs {
+    /// What it is: "the unit".
+    pub(super) what: &'static str,
+    /// The first line of its file.
+    pub(super) place: Place,
+    /// The hosts' interfaces; `*` at the end is for any ending.
+    pub(super) interfaces: Vec<At<String>>,
+    /// The hosts' RDMA devices.
+    pub(super) devices: Vec<At<DeviceName>>,
+    /// The MTU of interfaces that it makes on those.
+    pub(super) mtus: Vec<At<u32>>,
+}
+
+impl Needs {
+    pub(super) fn new(what: &'static str, place: Place) -> Self {
+        Self {
+            what,
+            place,
+            interfaces: Vec::new(),
+            devices: Vec::new(),
+            mtus: Vec::new(),
+        }
+    }
+}
+
+/// RDMA devices as applications name them: `mlx5_0:1`, or all whose names begin so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DeviceName {
+    pub(super) name: String,
+    /// Whether that is all of the name.
+    pub(super) whole: bool,
+    pub(super) port: Option<u8>,
+}
+
+impl DeviceName {
+    pub(super) fn fits(&self, device: &str, port: u8) -> bool {
+        let named = match self.whole {
+            true => device == self.name,
+            false => device.starts_with(&self.name),
+        };
+        named && self.port.is_none_or(|its| its == port)
+    }
+}
+
 /// What an application puts into the ToS byte of its packets.
 #[derive(Clone, Debug)]
 pub(super) struct Marking {
@@ -242,6 +288,7 @@ pub(super) struct Marking {
 pub(super) struct Fabric {
     pub(super) switches: Vec<Switch>,
     pub(super) hosts: Vec<Host>,
+    pub(super) needs: Vec<Needs>,
     pub(super) markings: Vec<Marking>,
     pub(super) intents: Vec<(Place, Rc<Intent>)>,
 }

@@ -11,6 +11,9 @@ use crate::{
     report::{Report, UNREAD},
 };
 
+/// The check that a file is a configuration, and not what undoes or shows one.
+pub(super) const PURPOSE: &str = "purpose";
+
 /// A finding on its way: places in place of evidence.
 #[derive(Debug)]
 pub(super) struct Note {
@@ -93,8 +96,9 @@ impl Notes {
 
     /// Says so if all files were read, and no check had anything to judge.
     pub(super) fn nothing_judged(&mut self) {
-        let unread = self.unjudged.iter().any(|(check, ..)| *check == UNREAD);
-        if self.judged.is_empty() && self.notes.is_empty() && !unread {
+        let mut unjudged = self.unjudged.iter();
+        let told = unjudged.any(|(check, ..)| [UNREAD, PURPOSE].contains(check));
+        if self.judged.is_empty() && self.notes.is_empty() && !told {
             self.cannot(
                 "lint",
                 "all files",

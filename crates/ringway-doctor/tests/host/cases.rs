@@ -25,7 +25,7 @@ const TREES: &[(u32, &str, &str, &str)] = &[
     (13, "H5, C13, C15: 64 KiB in a service", "memory.memlock", "LimitMEMLOCK=infinity"),
     (14, "H5, C14: a container's 64 MB", "memory.memlock", "--ulimit memlock=-1"),
     (15, "H5, C13, C15: 64 KiB in a service", "memory.memlock", "LimitMEMLOCK=infinity"),
-    (16, "H11, C16: ACS redirects at the switch's port, and no peermem", "pcie.acs", "ECAP_ACS+0x6.w=0000"),
+    (16, "H11, C16: ACS redirects at the switch's port, and no peermem", "pcie.acs", "ECAP_ACS+0x6.w=0000:001c"),
     (16, "H11, C16: ACS redirects at the switch's port, and no peermem", "devices.gpudirect", "modprobe nvidia-peermem"),
     (16, "H14, C16: a GPU beyond the host bridge", "pcie.gpu_distance", ""),
     (17, "H13, C17: neither nvidia_peermem nor dma-buf", "devices.gpudirect", "modprobe nvidia-peermem"),

@@ -3,6 +3,7 @@
 use std::fs;
 
 use proptest::prelude::*;
+use ringway_doctor::Step;
 
 use crate::{diagnose, found, tree::Tree};
 
@@ -30,8 +31,59 @@ fn qos(lossless: u8, dscp: u8, priority: u8) -> String {
     )
 }
 
+/// Registers that setpci changes (bytes into the capability of a device's, see pcie.trees), and the place of their words below.
+const REGISTERS: [(&str, usize); 3] = [
+    ("0000:19:00.0 CAP_EXP+8.w", 0),
+    ("0000:19:00.0 CAP_EXP+10.w", 1),
+    ("0000:18:00.0 ECAP_ACS+0x6.w", 2),
+];
+
+/// A card's Device Control and Link Control, and the ACS control of the port above it.
+fn pci(words: [u16; 3]) -> Tree {
+    let [device, link, acs] = words;
+    Tree::with(&format!(
+        "on connectx\n\
+         % sys/bus/pci/devices/0000:19:00.0/config devctl=0x{device:04x} lnkctl=0x{link:04x}\n\
+         % sys/bus/pci/devices/0000:18:00.0/config devctl=0x0030 lnkctl=0x0000 acs=0x{acs:04x}\n"
+    ))
+}
+
+/// What steps of setpci make of the words: it writes the bits behind the colon, and leaves the others as they are (setpci(8)).
+fn written<'s>(mut words: [u16; 3], steps: impl Iterator<Item = &'s Step>) -> [u16; 3] {
+    for step in steps {
+        let Step::Run(command) = step else { continue };
+        let Some(command) = command.strip_prefix("setpci -s ") else {
+            continue;
+        };
+        let (register, bits) = command.split_once('=').unwrap();
+        let (_, place) = REGISTERS.iter().find(|(its, _)| *its == register).unwrap();
+        let (value, mask) = bits.split_once(':').unwrap();
+        let [value, mask] = [value, mask].map(|it| u16::from_str_radix(it, 16).unwrap());
+        words[*place] = words[*place] & !mask | value & mask;
+    }
+    words
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn setpci_mends_what_is_found_touches_nothing_else_and_is_undone_to_the_bit(before in any::<[u16; 3]>()) {
+        let report = diagnose(&pci(before));
+        let ours = || report.findings.iter().filter(|it| it.check.starts_with("pcie."));
+        let after = written(before, ours().flat_map(|it| &it.remedy));
+        // The largest read request, relaxed ordering; ASPM; redirection by ACS.
+        let meant = [0x7010, 0x0003, 0x001c];
+        for (place, meant) in meant.into_iter().enumerate() {
+            prop_assert_eq!(before[place] & !meant, after[place] & !meant, "word {}", place);
+        }
+        let left = diagnose(&pci(after));
+        let still = |check: &str| left.findings.iter().any(|it| it.check == check);
+        for check in ["pcie.read_request", "pcie.relaxed_ordering", "pcie.aspm", "pcie.acs"] {
+            prop_assert!(!still(check), "{}: {:x?} to {:x?}", check, before, after);
+        }
+        prop_assert_eq!(written(after, ours().flat_map(|it| &it.rollback)), before);
+    }
 
     #[test]
     fn data_in_a_lossy_priority_is_found_whatever_the_numbers(lossless in 0u8..8, dscp in 1u8..64, priority in 0u8..8) {

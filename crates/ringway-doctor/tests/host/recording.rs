@@ -87,3 +87,15 @@ fn links_do_not_lead_out_of_a_recording() {
     let up = "../../../../../../../../../../../../../../../../etc/passwd";
     assert!(root.text(up).is_err());
 }
+
+#[test]
+fn a_pipe_in_a_recording_holds_nobody_up() {
+    let tree = Tree::named("none");
+    let file = tree.root().join("sys/class/net/ens3/mtu");
+    fs::remove_file(&file).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&file).status();
+    assert!(made.unwrap().success());
+    let root = Root::recorded(tree.root()).unwrap();
+    assert_eq!(root.number("sys/class/net/ens3/mtu"), None);
+    diagnose(&tree);
+}

@@ -2,6 +2,7 @@
 //! Faults as they occur: each is found, with the lines of both sides, and what is right beside it is not. Here those that others
 //! met, by number, as in `tests/host/cases.rs`.
 
+mod jobs;
 mod rules;
 
 use ringway_doctor::{
@@ -511,7 +512,7 @@ fn c36_a_switch_that_is_paused_for_a_lossy_priority() {
 
 #[test]
 fn c38_a_script_that_turns_acs_on() {
-    for value in ["001d", "0004", "ffff"] {
+    for value in ["001d", "0004", "ffff", "001d:001c", "5d:ffff"] {
         let host = format!("{HOST}setpci -s 18:00.0 ECAP_ACS+0x6.w={value}\n");
         expect(
             &[("host.sh", &host)],
@@ -521,7 +522,13 @@ fn c38_a_script_that_turns_acs_on() {
         );
     }
     // Turned off, source validation alone, and other registers are well.
-    for register in ["ECAP_ACS+0x6.w=0000", "ECAP_ACS+6.w=1", "CAP_EXP+8.w=5930"] {
+    for register in [
+        "ECAP_ACS+0x6.w=0000",
+        "ECAP_ACS+0x6.w=0000:001c",
+        "ECAP_ACS+6.w=001d:0001",
+        "ECAP_ACS+6.w=1",
+        "CAP_EXP+8.w=5930",
+    ] {
         let host = format!("{HOST}setpci -s 18:00.0 {register}\n");
         clean(&[("host.sh", &host)]);
     }

@@ -425,7 +425,7 @@ fn a_preset_that_is_off_makes_nothing_lossless() {
 
 #[test]
 fn what_cannot_be_read_does_not_pass() {
-    for text in ["", "[]", "apiVersion: v1\nkind: Pod\n"] {
+    for text in ["", "[]", "FROM debian\nRUN true\n"] {
         let report = lint(&[Input::new("file", text)]);
         assert!(
             report.unread() && report.exit_code() == 3,

@@ -32,12 +32,16 @@ use wire::{Address, Answerer, Peer};
 /// How long a rank may take to look at its host.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// How long one may take to measure its processor and memory, once it is its turn.
+/// How long the ranks of a machine may be behind in measuring their processor and memory, and how long each of them may take: half
+/// a second, as a rule.
 const WORK: Duration = Duration::from_secs(10);
+const TURN: Duration = Duration::from_secs(2);
 
-/// How long a pair may take to measure the wires between it: of each network seconds, or half a minute where packets of full size
-/// get lost on the way.
-const ROUND: Duration = Duration::from_secs(240);
+/// For how long a pair begins to measure ways between it: each takes seconds, or half a minute where packets of full size get lost.
+const PAIR: Duration = Duration::from_secs(120);
+
+/// How long a round of pairs may take.
+const ROUND: Duration = Duration::from_secs(180);
 
 /// How long a rank waits for rank 0, which may wait for others.
 const LEADER: Duration = Duration::from_secs(300);
@@ -52,8 +56,8 @@ struct Hello {
     token: u64,
 }
 
-/// What a pair has measured, or why it has not.
-type Measured = Result<Vec<Path>, String>;
+/// What a pair has measured, and why that is not all.
+type Measured = (Vec<Path>, Option<String>);
 
 /// Errors on the wire by interface and counter.
 type Errors = BTreeMap<String, BTreeMap<String, u64>>;
@@ -117,13 +121,16 @@ impl Party {
             token: me.instance(),
         };
         meeting.put(&format!("hello/{rank}"), &hello)?;
-        self.work()?;
-        let gathered = (rank == 0).then(|| self.gather());
-        if gathered.is_some() {
-            meeting.put("ready", &self.lost())?;
-        } else {
-            self.follow("ready")?;
-        }
+        // Nothing is measured before all have looked: who still starts takes processors that are measured.
+        let hellos = (rank == 0).then(|| self.hellos());
+        self.agree("begin", LEADER)?;
+        let begin = Instant::now();
+        self.work(begin)?;
+        let gathered = hellos.map(|hellos| {
+            let works = self.works(&hellos, begin);
+            (hellos, works)
+        });
+        self.agree("ready", LEADER + turn(meeting.world.size()))?;
         let mut pairs = Vec::new();
         if answerer.is_some() {
             pairs = self.wires(&hello)?;
@@ -143,44 +150,62 @@ impl Party {
         self.hosts[host][0]
     }
 
-    /// Measures this rank's processor and memory after the ranks before it on this machine.
-    fn work(&self) -> Result<()> {
-        let world = &self.meeting.world;
-        let machine = world.me().host_id.machine();
-        let before = world.members[..world.rank]
+    /// The ranks of a rank's machine that measure before it, without those that are not waited for.
+    fn before(&self, rank: Rank) -> Vec<Rank> {
+        let members = &self.meeting.world.members;
+        let machine = members[rank].host_id.machine();
+        let before = members[..rank]
             .iter()
-            .filter(|it| it.host_id.machine() == machine);
-        for member in before {
-            let deadline = Instant::now() + LOOK + WORK;
-            let _ =
-                self.meeting
-                    .wait::<Work>(&format!("work/{}", member.rank), member.rank, deadline);
-        }
-        self.meeting
-            .put(&format!("work/{}", world.rank), &work::measure())
+            .filter(|it| it.host_id.machine() == machine)
+            .map(|it| it.rank);
+        before
+            .filter(|rank| self.meeting.lost(*rank).is_none())
+            .collect()
     }
 
-    /// What all ranks say of their hosts and themselves, as far as they do.
-    fn gather(&self) -> (BTreeMap<Rank, Hello>, BTreeMap<Rank, Work>) {
-        let size = self.meeting.world.size();
+    /// Measures this rank's processor and memory after the ranks before it on this machine. One of them that hangs is waited for
+    /// once by all of those behind it together.
+    fn work(&self, begin: Instant) -> Result<()> {
+        let rank = self.meeting.rank();
+        for (place, before) in self.before(rank).into_iter().enumerate() {
+            let key = format!("work/{before}");
+            let _ = self.meeting.wait::<Work>(&key, before, begin + turn(place));
+        }
+        self.meeting.put(&format!("work/{rank}"), &work::measure())
+    }
+
+    /// What all ranks say of their hosts, as far as they do.
+    fn hellos(&self) -> BTreeMap<Rank, Hello> {
         let deadline = Instant::now() + LOOK;
-        let hellos = (0..size).filter_map(|rank| {
-            Some((
-                rank,
-                self.meeting
-                    .take(&format!("hello/{rank}"), rank, deadline)?,
-            ))
-        });
-        let hellos: BTreeMap<Rank, Hello> = hellos.collect();
-        let works = hellos.keys().filter_map(|&rank| {
-            let deadline = Instant::now() + WORK;
-            Some((
-                rank,
-                self.meeting.take(&format!("work/{rank}"), rank, deadline)?,
-            ))
-        });
-        let works = works.collect();
-        (hellos, works)
+        let hello = |rank| {
+            let key = format!("hello/{rank}");
+            Some((rank, self.meeting.take(&key, rank, deadline)?))
+        };
+        let ranks = 0..self.meeting.world.size();
+        ranks.filter_map(hello).collect()
+    }
+
+    /// What they say of themselves.
+    fn works(&self, hellos: &BTreeMap<Rank, Hello>, begin: Instant) -> BTreeMap<Rank, Work> {
+        let places: Vec<_> = hellos
+            .keys()
+            .map(|&rank| (rank, self.before(rank).len()))
+            .collect();
+        let work = |(rank, place)| {
+            // A rank begins when those before it have no time left, and needs some itself.
+            let deadline = begin + turn(place) + WORK;
+            let key = format!("work/{rank}");
+            Some((rank, self.meeting.take(&key, rank, deadline)?))
+        };
+        places.into_iter().filter_map(work).collect()
+    }
+
+    /// Goes on together: rank 0, which has waited for what all say, tells the others which ranks are not waited for.
+    fn agree(&self, key: &str, patience: Duration) -> Result<()> {
+        match self.meeting.rank() {
+            0 => self.meeting.put(key, &self.lost()),
+            _ => self.follow(key, patience),
+        }
     }
 
     /// The ranks that are not waited for.
@@ -192,8 +217,8 @@ impl Party {
     }
 
     /// Hears from rank 0 which ranks are not waited for.
-    fn follow(&self, key: &str) -> Result<()> {
-        let lost: Vec<Rank> = self.meeting.wait(key, 0, Instant::now() + LEADER)?;
+    fn follow(&self, key: &str, patience: Duration) -> Result<()> {
+        let lost: Vec<Rank> = self.meeting.wait(key, 0, Instant::now() + patience)?;
         lost.into_iter()
             .for_each(|rank| self.meeting.lose(rank, "rank 0 has lost it"));
         Ok(())
@@ -215,7 +240,7 @@ impl Party {
                 meeting.put(&key(pair), &self.ask(&hello.addresses, pair.1))?;
             }
             if meeting.rank() != 0 {
-                self.follow(&format!("round/{turn}"))?;
+                self.follow(&format!("round/{turn}"), LEADER)?;
                 continue;
             }
             // Counted from the round's begin, as other ranks wait for this one from there, and for no longer than `LEADER`.
@@ -223,11 +248,8 @@ impl Party {
             for pair in pairs {
                 let measured: Option<Measured> =
                     meeting.take(&key(&pair), self.leader(pair.0), deadline);
-                let (paths, trouble) = match measured {
-                    Some(Ok(paths)) => (paths, None),
-                    Some(Err(trouble)) => (Vec::new(), Some(trouble)),
-                    None => (Vec::new(), Some("its first rank is lost".to_owned())),
-                };
+                let lost = || (Vec::new(), Some("its first rank is lost".to_owned()));
+                let (paths, trouble) = measured.unwrap_or_else(lost);
                 all.push(Pair {
                     a: pair.0,
                     b: pair.1,
@@ -256,21 +278,19 @@ impl Party {
     fn ask(&self, own: &[Address], to: usize) -> Measured {
         let rank = self.leader(to);
         if let Some(reason) = self.meeting.lost(rank) {
-            return Err(reason);
+            return (Vec::new(), Some(reason));
         }
-        let hello: Hello = self
-            .meeting
-            .wait(&format!("hello/{rank}"), rank, Instant::now() + LOOK)
-            .map_err(|error| format!("{error:#}"))?;
-        wire::ask(
-            own,
-            &Peer {
-                addresses: &hello.addresses,
-                stream_port: hello.stream_port,
-                token: hello.token,
-            },
-            self.rdma,
-        )
+        let key = format!("hello/{rank}");
+        let hello: Hello = match self.meeting.wait(&key, rank, Instant::now() + LOOK) {
+            Ok(hello) => hello,
+            Err(error) => return (Vec::new(), Some(format!("{error:#}"))),
+        };
+        let peer = Peer {
+            addresses: &hello.addresses,
+            stream_port: hello.stream_port,
+            token: hello.token,
+        };
+        wire::ask(own, &peer, self.rdma, PAIR)
     }
 
     /// All of it, on rank 0.
@@ -345,6 +365,11 @@ impl Party {
             _ => format!("{} (rank {})", name(host), self.leader(host)),
         }
     }
+}
+
+/// When the rank that measures after so many others of its machine has to have measured, from when all begin.
+fn turn(place: usize) -> Duration {
+    WORK + TURN * u32::try_from(place).unwrap_or(u32::MAX)
 }
 
 /// Puts the errors that hosts have counted beside the ports.

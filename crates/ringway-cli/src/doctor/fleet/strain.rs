@@ -24,12 +24,27 @@ pub(super) struct Watch {
 struct Counters {
     /// Nanoseconds in which this process' threads ran, and in which they waited for a CPU.
     own: Option<(u64, u64)>,
-    /// Ticks that were stolen, and all ticks.
-    stolen: (u64, u64),
+    ticks: Ticks,
     /// Microseconds in which some process waited for a CPU.
     pressure: Option<u64>,
-    /// Ticks by process.
-    processes: BTreeMap<u32, (String, u64)>,
+    processes: BTreeMap<u32, Process>,
+}
+
+/// A process, or a thread of the kernel.
+#[derive(Debug, PartialEq)]
+struct Process {
+    name: String,
+    /// What it took so far, as user and system.
+    ticks: u64,
+    kernel: bool,
+}
+
+/// Ticks of all CPUs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Ticks {
+    stolen: u64,
+    idle: u64,
+    all: u64,
 }
 
 impl Watch {
@@ -43,7 +58,14 @@ impl Watch {
     /// What was taken since.
     pub(super) fn end(self) -> Strain {
         let seconds = self.began.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
-        let (before, now) = (self.counters, Counters::read());
+        self.counters.until(Counters::read(), seconds)
+    }
+}
+
+impl Counters {
+    /// What was taken between these and those of some seconds later.
+    fn until(self, now: Self, seconds: f64) -> Strain {
+        let before = self;
         let rise = |a: u64, b: u64| b.saturating_sub(a) as f64;
         let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
         let waited = before.own.zip(now.own).map(|(a, b)| {
@@ -51,33 +73,35 @@ impl Watch {
             share(waited, ran + waited)
         });
         let own = std::process::id();
-        let burners = now
-            .processes
-            .into_iter()
-            .filter_map(|(pid, (name, ticks))| {
-                let then = before.processes.get(&pid).map_or(0, |(_, ticks)| *ticks);
-                let cpus = rise(then, ticks) / TICKS / seconds;
-                (pid != own && cpus >= LEAST).then_some(Burner { pid, name, cpus })
-            });
+        let burners = now.processes.into_iter().filter_map(|(pid, process)| {
+            let then = before.processes.get(&pid).map_or(0, |it| it.ticks);
+            let cpus = rise(then, process.ticks) / TICKS / seconds;
+            (pid != own && cpus >= LEAST).then_some(Burner {
+                pid,
+                name: process.name,
+                cpus,
+                kernel: process.kernel,
+            })
+        });
         let mut burners: Vec<Burner> = burners.collect();
         burners.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
         burners.truncate(NAMED);
+        let of_all = |ticks: fn(Ticks) -> u64| {
+            let all = rise(before.ticks.all, now.ticks.all);
+            share(rise(ticks(before.ticks), ticks(now.ticks)), all)
+        };
+        // The kernel's number is an average over the CPUs that are not idle (kernel/sched/psi.c, collect_percpu_times): of many
+        // CPUs a single one, which two processes are bound to, would make it 100 %.
+        let used = 1.0 - of_all(|ticks| ticks.idle);
+        let waiting = before.pressure.zip(now.pressure);
         Strain {
             waited,
-            stolen: share(
-                rise(before.stolen.0, now.stolen.0),
-                rise(before.stolen.1, now.stolen.1),
-            ),
-            pressure: before
-                .pressure
-                .zip(now.pressure)
-                .map(|(a, b)| (rise(a, b) / 1e6 / seconds).min(1.0)),
+            stolen: of_all(|ticks| ticks.stolen),
+            pressure: waiting.map(|(a, b)| (rise(a, b) / 1e6 / seconds).min(1.0) * used),
             burners,
         }
     }
-}
 
-impl Counters {
     fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let names = |dir: &str| {
@@ -93,7 +117,7 @@ impl Counters {
         });
         Self {
             own,
-            stolen: stolen(&text("/proc/stat")),
+            ticks: ticks(&text("/proc/stat")),
             pressure: pressure(&text("/proc/pressure/cpu")),
             processes: processes.collect(),
         }
@@ -106,16 +130,23 @@ fn schedstat(text: &str) -> Option<(u64, u64)> {
     Some((words.next()?.ok()?, words.next()?.ok()?))
 }
 
-/// The eighth number of the first line, and the sum of the first eight: guests' time is in users' (proc(5)).
-fn stolen(text: &str) -> (u64, u64) {
+/// The first line's numbers: the fourth and fifth are idle, the eighth is stolen, and the first eight are all, as guests' time is
+/// in users' (proc(5)).
+fn ticks(text: &str) -> Ticks {
     let line = text.lines().find(|line| line.starts_with("cpu "));
     let line = line.unwrap_or_default();
     let numbers = line.split_whitespace().skip(1).take(8);
     let numbers: Vec<u64> = numbers.filter_map(|it| it.parse().ok()).collect();
-    let all = numbers
-        .iter()
-        .fold(0, |all: u64, it| all.saturating_add(*it));
-    (numbers.get(7).copied().unwrap_or(0), all)
+    let sum = |numbers: &[u64]| {
+        numbers
+            .iter()
+            .fold(0, |all: u64, it| all.saturating_add(*it))
+    };
+    Ticks {
+        stolen: numbers.get(7).copied().unwrap_or(0),
+        idle: sum(numbers.get(3..5).unwrap_or_default()),
+        all: sum(&numbers),
+    }
 }
 
 /// `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (Linux, Documentation/accounting/psi.rst).
@@ -124,15 +155,24 @@ fn pressure(text: &str) -> Option<u64> {
     line.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
-/// A process' name, and its ticks as user and system. The name may have spaces and parentheses (proc(5)).
-fn process(text: &str) -> Option<(String, u64)> {
+/// The flag of the kernel's own threads (Linux, include/linux/sched.h: PF_KTHREAD).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// A process. Its name may have spaces and parentheses (proc(5)).
+fn process(text: &str) -> Option<Process> {
     let (_, rest) = text.split_once('(')?;
     let (name, numbers) = rest.rsplit_once(')')?;
-    // utime and stime are the 14th and 15th field, of which two stand before.
-    let mut numbers = numbers.split_whitespace().skip(11);
+    // The flags are the ninth field, utime and stime the 14th and 15th, of which two stand before.
+    let mut numbers = numbers.split_whitespace().skip(6);
+    let flags: u64 = numbers.next()?.parse().ok()?;
+    let mut numbers = numbers.skip(4);
     let user: u64 = numbers.next()?.parse().ok()?;
     let system: u64 = numbers.next()?.parse().ok()?;
-    Some((name.to_owned(), user.saturating_add(system)))
+    Some(Process {
+        name: name.to_owned(),
+        ticks: user.saturating_add(system),
+        kernel: flags & KERNEL_THREAD != 0,
+    })
 }
 
 #[cfg(test)]
@@ -145,21 +185,31 @@ mod tests {
     fn lines_of_proc_are_read_and_others_are_not() {
         assert_eq!(schedstat("348145 70415 2\n"), Some((348_145, 70_415)));
         assert_eq!(
-            stolen("cpu  89326 38383 34598 78597 2836 0 364 313 50 0\ncpu0 1"),
-            (313, 244_417)
+            ticks("cpu  89326 38383 34598 78597 2836 0 364 313 50 0\ncpu0 1"),
+            Ticks {
+                stolen: 313,
+                idle: 81_433,
+                all: 244_417
+            }
         );
         let text = "some avg10=0.27 avg60=7.59 avg300=22.14 total=215908321\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         assert_eq!(pressure(text), Some(215_908_321));
         let line =
             "42 (a (b) c) R 1 42 42 0 -1 4194304 92 0 0 0 17 5 0 0 20 0 1 0 12345 5000000 300";
-        assert_eq!(process(line), Some(("a (b) c".to_owned(), 22)));
+        let of = |kernel| Process {
+            name: "a (b) c".to_owned(),
+            ticks: 22,
+            kernel,
+        };
+        assert_eq!(process(line), Some(of(false)));
+        assert_eq!(process(&line.replace("4194304", "2129984")), Some(of(true)));
         for text in ["", "x", "42 (", "42 (a) R 1", "some total=x"] {
             assert_eq!(
                 (schedstat(text), pressure(text), process(text)),
                 (None, None, None),
                 "{text}"
             );
-            assert_eq!(stolen(text), (0, 0));
+            assert_eq!(ticks(text), Ticks::default());
         }
     }
 
@@ -182,5 +232,27 @@ mod tests {
             "{strain:?}"
         );
         assert!((0.0..=1.0).contains(&strain.stolen), "{strain:?}");
+    }
+
+    #[test]
+    fn one_cpu_of_many_that_is_wanted_twice_is_not_all_of_them() {
+        // Two processes bound to one of 128 CPUs, for a second.
+        let ticks = |idle, all| Ticks {
+            stolen: 0,
+            idle,
+            all,
+        };
+        let before = Counters {
+            ticks: ticks(50_000, 100_000),
+            pressure: Some(7),
+            ..Counters::default()
+        };
+        let now = Counters {
+            ticks: ticks(50_000 + 127 * 100, 100_000 + 128 * 100),
+            pressure: Some(1_000_007),
+            ..Counters::default()
+        };
+        let pressure = before.until(now, 1.0).pressure.unwrap();
+        assert!((pressure - 1.0 / 128.0).abs() < 1e-9, "{pressure}");
     }
 }

@@ -239,9 +239,14 @@ fn acs(host: &Host<'_>, said: &mut Said) -> bool {
                 "the bridge redirects what passes between the devices below it to the root",
             )
             .saw(&path, format!("ACS control {:#06x}", acs.control))
-            .run(format!("setpci -s {bridge} ECAP_ACS+0x6.w=0000"))
+            // The bits that redirect alone: others are not what is meant, and their rollback would not be either.
+            .run(format!("setpci -s {bridge} ECAP_ACS+0x6.w=0000:{:04x}", Acs::REDIRECTS))
             .act("it comes back at each start of the host: run it from a unit, or turn ACS off in the BIOS, whatever is advised for NUMA: that is right for virtual machines only")
-            .undo(format!("setpci -s {bridge} ECAP_ACS+0x6.w={:04x}", acs.control))
+            .undo(format!(
+                "setpci -s {bridge} ECAP_ACS+0x6.w={:04x}:{:04x}",
+                acs.control & Acs::REDIRECTS,
+                Acs::REDIRECTS
+            ))
             .likely();
         }
     }

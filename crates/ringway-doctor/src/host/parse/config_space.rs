@@ -70,6 +70,10 @@ pub struct Acs {
 }
 
 impl Acs {
+    /// The bits of the control word that send requests between devices below the bridge up to the root: Request Redirect,
+    /// Completion Redirect, and Upstream Forwarding (PCI Express Base 5.0, 7.7.8.3).
+    pub const REDIRECTS: u16 = 0b1_1100;
+
     /// From the configuration space; `None` if the bridge has none.
     pub fn parse(config: &[u8]) -> Option<Self> {
         let at = extended(config, ACS)?;
@@ -78,10 +82,9 @@ impl Acs {
         })
     }
 
-    /// Whether requests between devices below the bridge are sent up to the root: Request Redirect, Completion Redirect,
-    /// or Upstream Forwarding.
+    /// Whether requests between devices below the bridge are sent up to the root.
     pub fn redirects(self) -> bool {
-        self.control & 0b1_1100 != 0
+        self.control & Self::REDIRECTS != 0
     }
 }
 

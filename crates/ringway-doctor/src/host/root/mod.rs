@@ -339,11 +339,13 @@ impl Root {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    use io::Read as _;
+    use std::{io::Read as _, os::unix::fs::OpenOptionsExt as _};
+    // A pipe in a tree that somebody sent would be waited for, for ever.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(nonblocking).open(path)?;
     let mut bytes = Vec::new();
-    fs::File::open(path)?
-        .take(LARGEST)
-        .read_to_end(&mut bytes)?;
+    file.take(LARGEST).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

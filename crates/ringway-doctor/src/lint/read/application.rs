@@ -1,7 +1,7 @@
-//! What applications put into the ToS byte: Ringway's settings, and the variables of NCCL and UCX.
+//! What applications put into the ToS byte, and which devices they take: Ringway's settings, and the variables of NCCL and UCX.
 
 use super::super::{
-    model::Marking,
+    model::{DeviceName, Marking, Needs},
     notes::Notes,
     source::{At, Place},
 };
@@ -19,22 +19,72 @@ const VARIABLES: [(&str, Option<u32>); 4] = [
 ];
 
 /// Reads lines such as `export NCCL_IB_TC=106`, and those of `ringway.yaml`.
-pub(in super::super) fn read(text: &str, file: Place, notes: &mut Notes) -> Vec<Marking> {
-    let mut markings: Vec<Marking> = Vec::new();
-    let (mut nccl, mut gin) = (None, None);
-    for (line, number) in text.lines().zip(1..) {
-        let place = file.line(number);
+pub(in super::super) fn read(text: &str, file: Place, notes: &mut Notes) -> (Needs, Vec<Marking>) {
+    let mut needs = Needs::new("the application", file);
+    let pairs = text.lines().zip(1..).filter_map(|(line, number)| {
         let line = line.split(" #").next().unwrap_or("").trim();
         if line.starts_with('#') {
-            continue;
+            return None;
         }
         let line = line
             .trim_start_matches("export ")
             .trim_start_matches("- ")
             .trim();
-        let pair = line.split_once('=').or_else(|| line.split_once(':'));
-        let Some((name, value)) = pair else { continue };
-        let (name, value) = (name.trim(), value.trim().trim_matches(['"', '\'']));
+        let (name, value) = line.split_once('=').or_else(|| line.split_once(':'))?;
+        let value = value.trim().trim_matches(['"', '\'']);
+        Some((name.trim(), value, file.line(number)))
+    });
+    let markings = settings(pairs, &mut needs, notes);
+    (needs, markings)
+}
+
+/// Interfaces or devices that a variable names, if it does so one by one.
+fn named(value: &str) -> impl Iterator<Item = &str> {
+    let list = if value.starts_with('^') { "" } else { value };
+    list.split(',').map(str::trim).filter(|it| !it.is_empty())
+}
+
+/// The devices and interfaces in a variable.
+fn names(name: &str, value: &str, place: Place, needs: &mut Needs) {
+    match name {
+        // `=` asks for the whole name (NCCL, Environment Variables: NCCL_IB_HCA).
+        "NCCL_IB_HCA" | "UCX_NET_DEVICES" => {
+            let exact = value.strip_prefix('=');
+            let whole = exact.is_some() || name.starts_with("UCX");
+            for device in named(exact.unwrap_or(value)) {
+                let (name, port) = device.split_once(':').unwrap_or((device, ""));
+                // UCX names network interfaces, too: without a port.
+                if !port.is_empty() || !whole || exact.is_some() {
+                    let name = name.to_owned();
+                    let port = port.parse().ok();
+                    needs
+                        .devices
+                        .push(At::new(DeviceName { name, whole, port }, place));
+                }
+            }
+        }
+        "RINGWAY_INTERFACES" | "interfaces" => {
+            // Addresses and subnets say nothing of names.
+            let interfaces = named(value).filter(|it| *it != "all" && !it.contains(['/', ':']));
+            let interfaces = interfaces.filter(|it| it.parse::<std::net::IpAddr>().is_err());
+            needs
+                .interfaces
+                .extend(interfaces.map(|it| At::new(it.to_owned(), place)));
+        }
+        _ => {}
+    }
+}
+
+/// What names and values say, and which devices and interfaces they need.
+pub(super) fn settings<'t>(
+    pairs: impl Iterator<Item = (&'t str, &'t str, Place)>,
+    needs: &mut Needs,
+    notes: &mut Notes,
+) -> Vec<Marking> {
+    let mut markings: Vec<Marking> = Vec::new();
+    let (mut nccl, mut gin) = (None, None);
+    for (name, value, place) in pairs {
+        names(name, value, place, needs);
         if name.starts_with("NCCL_") {
             nccl.get_or_insert(place);
         }
@@ -66,6 +116,15 @@ pub(in super::super) fn read(text: &str, file: Place, notes: &mut Notes) -> Vec<
             continue;
         }
         match variable::number(known, value).filter(|tos| *tos < 256) {
+            // RFC 3168: both bits of ECN say that the packet met congestion.
+            Some(tos) if tos & 3 == 3 => notes.error(
+                "application.value",
+                name,
+                format!("{name} is {value}: its last two bits say that each packet has met congestion"),
+                "the receiver answers every packet with a notification, and the sender slows down for nothing",
+                [place],
+                format!("write {}: the same DSCP, ECN-capable", tos - 1),
+            ),
             Some(tos) => markings.push(Marking {
                 name: (*known).to_owned(),
                 tos: At::new(tos, place),

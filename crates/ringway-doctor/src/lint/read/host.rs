@@ -12,6 +12,7 @@ use super::{
     },
     mlnx_qos,
 };
+use crate::host::parse::Acs;
 
 #[derive(Debug)]
 struct Raw {
@@ -90,18 +91,17 @@ fn pause(raw: &mut Raw, c: &Captured<'_>, ways: [usize; 2]) {
     raw.nic(c.word(0), c.place).pause = Some(c.at(paused));
 }
 
-/// Control bits of ACS that send what passes between devices up to the root (PCI Express Base 5.0, 7.7.8.3).
-const REDIRECTS: u32 = 0b1_1100;
-
 /// Notes a command that turns ACS on: advice to do so, in the BIOS or by hand, takes GPUs and NICs their short way.
 fn acs(raw: &mut Raw, words: &[String], place: Place) {
     let set = words.iter().find_map(|word| {
         let (register, value) = word.split_once('=')?;
-        let value = value.split(':').next()?;
+        // Behind the colon are the bits that are written; the others stay as they are (setpci(8)).
+        let (value, mask) = value.split_once(':').unwrap_or((value, "ffff"));
+        let bits = |text| u32::from_str_radix(text, 16).ok();
         let acs = register.to_ascii_uppercase().starts_with("ECAP_ACS+");
-        u32::from_str_radix(value, 16).ok().filter(|_| acs)
+        Some(bits(value)? & bits(mask)?).filter(|_| acs)
     });
-    if let Some(value) = set.filter(|value| value & REDIRECTS != 0) {
+    if let Some(value) = set.filter(|value| value & u32::from(Acs::REDIRECTS) != 0) {
         raw.wrong.push((
             place,
             format!("turns ACS's redirection on ({value:#06x}): what passes between a GPU and a NIC goes up to the root and back"),

@@ -126,6 +126,15 @@ impl Lines<'_> {
         time.unwrap_or(watchdog.enabled.line)
     }
 
+    /// Of the NIC with that interface or device, else of the first.
+    fn nic(&self, name: &str) -> u32 {
+        let nics = &self.intent.host.nics;
+        let its = nics
+            .iter()
+            .find(|nic| nic.interface.value.0 == name || nic.device.0 == name);
+        its.or(nics.first()).map_or(0, |nic| nic.interface.line)
+    }
+
     fn mtu(&self) -> u32 {
         self.intent
             .switch
@@ -414,7 +423,7 @@ fn judge_host(intent: &Intent, found: &Host, place: Place, subject: &str, notes:
                     }
                     .to_owned(),
                     found: found.map(|nic| ("a configuration".to_owned(), nic.place)),
-                    line: 0,
+                    line: lines.nic(&name),
                 },
             )),
         }

@@ -1,29 +1,22 @@
 //! The end that answers.
 
 use std::{
-    collections::VecDeque,
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     thread,
 };
 
+use ringway_doctor::fleet::datagram::Trains;
 use ringway_sys::{
     Epoll, Interest, Signal,
     datagram::{Arrivals, DatagramSocket, Incoming, Outgoing},
 };
 
-use super::{
-    message::{Message, now},
-    port::Address,
-    stream::Streams,
-};
+use super::{now, port::Address, stream::Streams};
 
 /// Bytes of datagrams that may wait: a train, while the processor is elsewhere.
 const BUFFER: usize = 4 << 20;
-
-/// Trains that are counted at a time, the last ones.
-const TRAINS: usize = 64;
 
 /// Answers questions at all addresses of this host, until it is dropped.
 pub(in crate::doctor::fleet) struct Answerer {
@@ -84,19 +77,9 @@ impl Drop for Answerer {
     }
 }
 
-/// A train, as far as it has come.
-#[derive(Default)]
-struct Train {
-    name: u64,
-    arrived: u64,
-    reordered: u64,
-    /// One more than the highest number that has come.
-    next: u64,
-}
-
 fn serve(epoll: &Epoll, sockets: &[DatagramSocket], stop: &Signal, token: u64) -> io::Result<()> {
     let mut arrivals = Arrivals::default();
-    let mut trains: VecDeque<Train> = VecDeque::new();
+    let mut trains = Trains::new(token);
     let mut ready = Vec::new();
     loop {
         epoll.wait(&mut ready, None)?;
@@ -113,7 +96,7 @@ fn serve(epoll: &Epoll, sockets: &[DatagramSocket], stop: &Signal, token: u64) -
             while arrivals.receive(socket)? > 0 {
                 for incoming in arrivals.iter() {
                     for bytes in incoming.datagrams() {
-                        answer(socket, &mut trains, &incoming, bytes, token);
+                        answer(socket, &mut trains, &incoming, bytes);
                     }
                 }
             }
@@ -121,37 +104,9 @@ fn serve(epoll: &Epoll, sockets: &[DatagramSocket], stop: &Signal, token: u64) -
     }
 }
 
-fn answer(
-    socket: &DatagramSocket,
-    trains: &mut VecDeque<Train>,
-    incoming: &Incoming<'_>,
-    bytes: &[u8],
-    token: u64,
-) {
-    let asked = Message::decode(bytes).filter(|it| it.token == token && !it.answer);
-    let Some(asked) = asked else { return };
-    if trains.iter().all(|train| train.name != asked.train) {
-        trains.truncate(TRAINS - 1);
-        trains.push_front(Train {
-            name: asked.train,
-            ..Train::default()
-        });
-    }
-    let Some(train) = trains.iter_mut().find(|train| train.name == asked.train) else {
+fn answer(socket: &DatagramSocket, trains: &mut Trains, incoming: &Incoming<'_>, bytes: &[u8]) {
+    let Some((asked, answer)) = trains.answer(bytes, incoming.traffic_class, now()) else {
         return;
-    };
-    if asked.counted {
-        train.arrived += 1;
-        train.reordered += u64::from(asked.number < train.next);
-        train.next = train.next.max(asked.number.saturating_add(1));
-    }
-    let answer = Message {
-        answer: true,
-        tos: incoming.traffic_class,
-        arrived: train.arrived,
-        reordered: train.reordered,
-        time: now(),
-        ..asked
     };
     // One that does not fit the interface, or finds the buffer full, is lost: who asks will see.
     let _ = socket.send([Outgoing {

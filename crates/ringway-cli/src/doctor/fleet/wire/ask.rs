@@ -7,15 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_doctor::fleet::{Flow, Path, Way};
+use ringway_doctor::fleet::{
+    Flow, Path, Way,
+    datagram::{HEAD, Message},
+};
 use ringway_sys::{
     Epoll, Interest,
     datagram::{Arrivals, DatagramSocket, Outgoing},
 };
 
 use super::{
-    MARK,
-    message::{HEAD, Message, headers, now},
+    MARK, headers, now,
     port::Address,
     stream::{self, Rdma},
     ways::ways,
@@ -54,25 +56,39 @@ pub(in crate::doctor::fleet) struct Peer<'a> {
     pub(in crate::doctor::fleet) token: u64,
 }
 
-/// Measures all ways to another host; an error if none leads there.
+/// Measures all ways to another host that can be begun within `time`; what has begun by then ends within half a minute. Returns
+/// them, and why they are not all, or none leads there.
 pub(in crate::doctor::fleet) fn ask(
     own: &[Address],
     peer: &Peer<'_>,
     rdma: Rdma,
-) -> Result<Vec<Path>, String> {
-    let measure = |(from, to): (&Address, &Address)| {
-        let measured = Line::new(from, to, peer).measure(rdma);
-        (
-            measured.is_some(),
-            measured.unwrap_or_else(|| silent(from, to)),
-        )
-    };
-    let paths: Vec<(bool, Path)> = ways(own, peer.addresses).into_iter().map(measure).collect();
-    if !paths.iter().any(|(answers, _)| *answers) {
-        let tried: Vec<String> = peer.addresses.iter().map(|it| it.ip.to_string()).collect();
-        return Err(format!("no datagram is answered at {}", tried.join(", ")));
+    time: Duration,
+) -> (Vec<Path>, Option<String>) {
+    let end = Instant::now() + time;
+    let ways = ways(own, peer.addresses);
+    let (mut paths, mut answers) = (Vec::new(), false);
+    for &(from, to) in &ways {
+        if Instant::now() >= end {
+            break;
+        }
+        let measured = Line::new(from, to, peer, end).measure(rdma);
+        answers |= measured.is_some();
+        paths.push(measured.unwrap_or_else(|| silent(from, to)));
     }
-    Ok(paths.into_iter().map(|(_, path)| path).collect())
+    if !answers {
+        let tried: Vec<String> = peer.addresses.iter().map(|it| it.ip.to_string()).collect();
+        let trouble = format!("no datagram is answered at {}", tried.join(", "));
+        return (Vec::new(), Some(trouble));
+    }
+    let trouble = (Instant::now() >= end).then(|| {
+        format!(
+            "the {} s for a pair were over when {} of {} ways were measured, the last perhaps in part",
+            time.as_secs(),
+            paths.len(),
+            ways.len()
+        )
+    });
+    (paths, trouble)
 }
 
 /// A way on which nothing is answered.
@@ -97,6 +113,8 @@ pub(super) struct Line<'a> {
     pub(super) arrivals: Arrivals,
     /// The last train's name.
     pub(super) trains: u64,
+    /// When no measurement is begun any more.
+    end: Instant,
 }
 
 /// An answer, and how long it took.
@@ -109,14 +127,20 @@ struct Answer {
 }
 
 impl<'a> Line<'a> {
-    fn new(from: &'a Address, to: &'a Address, peer: &'a Peer<'a>) -> Self {
+    fn new(from: &'a Address, to: &'a Address, peer: &'a Peer<'a>, end: Instant) -> Self {
         Self {
             from,
             to,
             peer,
             arrivals: Arrivals::default(),
             trains: now(),
+            end,
         }
+    }
+
+    /// Whether there is time for more.
+    pub(super) fn goes_on(&self) -> bool {
+        Instant::now() < self.end
     }
 
     /// All that is measured of it; none if nothing is answered.
@@ -137,9 +161,11 @@ impl<'a> Line<'a> {
             from: self.from,
             to,
             token: self.peer.token,
+            end: self.end,
         };
         (path.there.bandwidth, path.back.bandwidth) = (caller.rate(false), caller.rate(true));
-        match rdma.device(self.from, self.to).map(|own| caller.rdma(&own)) {
+        let device = rdma.device(self.from, self.to).filter(|_| self.goes_on());
+        match device.map(|own| caller.rdma(&own)) {
             Some(Ok(measured)) => path.rdma = Some(measured),
             Some(Err(error)) => path.rdma_trouble = Some(format!("{error:#}")),
             None => {}
@@ -251,6 +277,9 @@ impl<'a> Line<'a> {
         let mut quickest = f64::INFINITY;
         let mut sockets = Vec::new();
         for _ in 0..FLOWS {
+            if !self.goes_on() {
+                break;
+            }
             let Ok(socket) = self.socket(MARK) else {
                 continue;
             };
@@ -349,7 +378,7 @@ impl<'a> Line<'a> {
 
     /// The largest packet that comes through without being cut, in bytes.
     fn largest(&mut self, socket: &DatagramSocket, there: bool) -> Option<u32> {
-        let sender = if there { self.from } else { self.to };
+        let (sender, end) = (if there { self.from } else { self.to }, self.end);
         let most = sender.mtu()?;
         let lengths = [most]
             .into_iter()
@@ -358,6 +387,7 @@ impl<'a> Line<'a> {
         lengths
             // 65,535 bytes are the most that an IP packet has.
             .map(|length| length.min(65_535))
+            .take_while(|_| Instant::now() < end)
             .find(|&length| {
                 let payload = (length as usize).saturating_sub(head);
                 let (out, back) = if there { (payload, 0) } else { (HEAD, payload) };

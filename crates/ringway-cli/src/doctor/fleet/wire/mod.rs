@@ -5,7 +5,6 @@
 
 mod answer;
 mod ask;
-mod message;
 mod port;
 mod stream;
 mod trace;
@@ -18,3 +17,14 @@ pub(in crate::doctor) use stream::Rdma;
 
 /// DSCP 26 with ECT(0): how Ringway marks its data.
 const MARK: u8 = 106;
+
+/// Headers of IP and UDP before a datagram's payload.
+const fn headers(v4: bool) -> usize {
+    if v4 { 28 } else { 48 }
+}
+
+/// The time of day, in nanoseconds since 1970.
+fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(0))
+}

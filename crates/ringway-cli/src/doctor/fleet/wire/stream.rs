@@ -9,12 +9,13 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use ringway_doctor::fleet;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -32,6 +33,12 @@ const WARM: Duration = Duration::from_millis(50);
 
 /// How long nothing may come.
 const SILENCE: Duration = Duration::from_millis(1500);
+
+/// How long a probe of RDMA may take: its ends are patient for as long as each hears that the other is there.
+const PROBE: Duration = Duration::from_secs(20);
+
+/// Callers who have not said yet what they ask for, at a time.
+const GUESTS: usize = 64;
 
 /// Bytes that are handed to the kernel at once.
 const BLOCK: usize = 256 << 10;
@@ -93,11 +100,12 @@ impl Streams {
         let thread = thread::Builder::new()
             .name("doctor-streams".to_owned())
             .spawn(move || {
+                let mut guests = Vec::new();
                 while !stopped.load(Ordering::Relaxed) {
-                    match listener.accept() {
-                        // One at a time: a pair measures alone. What a stranger does ends by itself.
-                        Ok((stream, _)) => drop(answer(stream, token, &addresses)),
-                        Err(_) => thread::sleep(Duration::from_millis(2)),
+                    match next(&listener, &mut guests, token) {
+                        // One at a time: a pair measures alone.
+                        Some((stream, question)) => drop(answer(stream, question, &addresses)),
+                        None => thread::sleep(Duration::from_millis(2)),
                     }
                 }
             })?;
@@ -137,19 +145,81 @@ fn listen() -> io::Result<TcpListener> {
     open([0; 16].into()).or_else(|_: io::Error| open([0, 0, 0, 0].into()))
 }
 
-fn answer(mut stream: TcpStream, token: u64, addresses: &[Address]) -> Result<()> {
+/// A caller who has not said all of the question.
+struct Guest {
+    stream: TcpStream,
+    said: [u8; QUESTION],
+    length: usize,
+    until: Instant,
+}
+
+impl Guest {
+    /// Takes in what has come; says whether it is all.
+    fn listen(&mut self) -> io::Result<bool> {
+        match self.stream.read(&mut self.said[self.length..]) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => {
+                self.length += length;
+                Ok(self.length == QUESTION)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A caller who has the token, and what is asked for. Strangers, who are silent or slow or say something else, keep nobody.
+fn next(listener: &TcpListener, guests: &mut Vec<Guest>, token: u64) -> Option<(TcpStream, u8)> {
+    while guests.len() < GUESTS
+        && let Ok((stream, _)) = listener.accept()
+    {
+        if stream.set_nonblocking(true).is_ok() {
+            guests.push(Guest {
+                stream,
+                said: [0; QUESTION],
+                length: 0,
+                until: Instant::now() + SILENCE,
+            });
+        }
+    }
+    let mut at = 0;
+    while at < guests.len() {
+        match guests[at].listen() {
+            Ok(true) => {
+                let guest = guests.swap_remove(at);
+                if guest.said[..8] == token.to_be_bytes() {
+                    return Some((guest.stream, guest.said[8]));
+                }
+            }
+            Ok(false) if Instant::now() < guests[at].until => at += 1,
+            _ => drop(guests.swap_remove(at)),
+        }
+    }
+    None
+}
+
+/// Ends a connection after that time, unless what is returned is dropped before.
+fn limit(stream: &TcpStream, time: Duration) -> io::Result<mpsc::Sender<()>> {
+    let stream = stream.try_clone()?;
+    let (done, ended) = mpsc::channel::<()>();
+    thread::Builder::new()
+        .name("doctor-limit".to_owned())
+        .spawn(move || {
+            if ended.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+        })?;
+    Ok(done)
+}
+
+fn answer(mut stream: TcpStream, question: u8, addresses: &[Address]) -> Result<()> {
     prepare(&stream)?;
     let here = stream.local_addr()?.ip().to_canonical();
     let here = addresses.iter().find(|it| it.ip == here);
     if let Some(here) = here {
         here.hold(&stream);
     }
-    let mut question = [0; QUESTION];
-    stream.read_exact(&mut question)?;
-    if question[..8] != token.to_be_bytes() {
-        return Ok(());
-    }
-    match question[8] {
+    match question {
         RECEIVE => {
             let rate = receive(&mut stream)?;
             Ok(stream.write_all(&rate.to_be_bytes())?)
@@ -158,6 +228,7 @@ fn answer(mut stream: TcpStream, token: u64, addresses: &[Address]) -> Result<()
         other => {
             let asked = |(number, _): &&(u8, Probe)| *number == other & !IN_SOFTWARE;
             let (_, probe) = PROBES.iter().find(asked).context("an unknown question")?;
+            let _limit = limit(&stream, PROBE)?;
             let device = match other & IN_SOFTWARE {
                 0 => here.and_then(|it| it.rdma.clone()),
                 _ => return probe.answer(stream, Name::Software),
@@ -173,12 +244,15 @@ pub(super) struct Caller<'a> {
     pub(super) from: &'a Address,
     pub(super) to: SocketAddr,
     pub(super) token: u64,
+    /// When nothing is begun any more.
+    pub(super) end: Instant,
 }
 
 impl Caller<'_> {
     /// Bytes per second from this end to the other, or back; none if no stream came through.
     pub(super) fn rate(&self, back: bool) -> Option<f64> {
-        let rates = (0..RUNS).filter_map(|_| self.run(back).ok());
+        let runs = (0..RUNS).take_while(|_| Instant::now() < self.end);
+        let rates = runs.filter_map(|_| self.run(back).ok());
         rates.max_by(f64::total_cmp)
     }
 
@@ -201,7 +275,9 @@ impl Caller<'_> {
         };
         let mut found = fleet::Rdma::default();
         for (number, probe) in PROBES {
+            ensure!(Instant::now() < self.end, "the time for the pair is over");
             let stream = self.call(number | software)?;
+            let _limit = limit(&stream, PROBE)?;
             let (figure, devices) = probe.ask(stream, own.clone())?;
             let place = match probe {
                 Probe::WriteBandwidth => &mut found.there,
@@ -279,4 +355,59 @@ fn receive(stream: &mut TcpStream) -> io::Result<f64> {
     let patience = Instant::now() + SILENCE;
     while Instant::now() < patience && stream.read(&mut block).is_ok_and(|length| length > 0) {}
     Ok(bytes as f64 / elapsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the port says to a question, and how long that takes.
+    fn asked(port: u16, question: u8) -> (io::Result<f64>, Duration) {
+        let here = Address::of("lo", [127, 0, 0, 1].into(), 8);
+        let caller = Caller {
+            from: &here,
+            to: SocketAddr::new(here.ip, port),
+            token: 7,
+            end: Instant::now() + Duration::from_secs(10),
+        };
+        let start = Instant::now();
+        (caller.run(question == SEND_BACK), start.elapsed())
+    }
+
+    #[test]
+    fn strangers_keep_nobody_from_being_answered() {
+        let streams = Streams::start(7, Vec::new()).unwrap();
+        let here = SocketAddr::new([127, 0, 0, 1].into(), streams.port);
+        // Silent ones, one in the middle of the question, one with another token, one that is gone.
+        let mut strangers: Vec<TcpStream> =
+            (0..20).map(|_| TcpStream::connect(here).unwrap()).collect();
+        strangers[0].write_all(&[0; QUESTION - 1]).unwrap();
+        strangers[1].write_all(&[9; QUESTION]).unwrap();
+        strangers.truncate(18);
+        for question in [RECEIVE, SEND_BACK] {
+            let (rate, took) = asked(streams.port, question);
+            assert!(rate.unwrap() > 1e6);
+            assert!(took < SILENCE, "{took:?}");
+        }
+    }
+
+    #[test]
+    fn a_probe_that_never_ends_is_ended() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _peer = listener.accept().unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        let done = limit(&stream, Duration::from_millis(20)).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        drop(done);
+        // One that is done in time is let alone.
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        drop(limit(&stream, Duration::from_millis(20)).unwrap());
+        thread::sleep(Duration::from_millis(40));
+        peer.write_all(&[1]).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 1);
+    }
 }

@@ -5,20 +5,47 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_doctor::fleet::Flow;
-use ringway_sys::{Epoll, Interest, datagram::DatagramSocket};
-
-use super::{
-    MARK,
-    ask::Line,
-    message::{HEAD, Message},
+use ringway_doctor::fleet::{
+    Flow,
+    datagram::{HEAD, Message},
 };
+use ringway_sys::{Epoll, Expired, Interest, datagram::DatagramSocket};
+
+use super::{MARK, ask::Line};
 
 /// The most routers that are looked for: two more than leaf, spine, core, spine, leaf, and one for good measure.
-const MOST: u8 = 8;
+const MOST: usize = 8;
 
 /// How long the reports of routers are waited for. They limit how many they send: Linux six at once, then one a second.
 const PATIENCE: Duration = Duration::from_millis(150);
+
+/// What is known of the ways.
+struct Ways {
+    /// The name that the datagrams of each hop limit had.
+    trains: Vec<u64>,
+    /// By socket, and by hop limit.
+    routers: Vec<[Option<String>; MOST]>,
+    /// The sockets whose datagrams arrive.
+    arrived: Vec<bool>,
+    /// Whether a router has said anything since it was last asked.
+    heard: bool,
+}
+
+impl Ways {
+    /// Takes a report for the datagram that the router sends back, however late it is; for the last one if it sends back too
+    /// little to tell.
+    fn take(&mut self, socket: usize, report: &Expired) {
+        let asked = Message::decode(&report.payload);
+        let hop = match asked {
+            Some(asked) => self.trains.iter().position(|it| *it == asked.train),
+            None => self.trains.len().checked_sub(1),
+        };
+        if let Some(hop) = hop {
+            self.routers[socket][hop].get_or_insert_with(|| report.router.to_string());
+            self.heard = true;
+        }
+    }
+}
 
 impl Line<'_> {
     /// Sends a datagram by each of the sockets that ends at the first router, then one that ends at the second, until all
@@ -31,40 +58,45 @@ impl Line<'_> {
                 return;
             }
         }
-        let mut arrived = vec![false; sockets.len()];
+        let mut ways = Ways {
+            trains: Vec::new(),
+            routers: vec![Default::default(); sockets.len()],
+            arrived: vec![false; sockets.len()],
+            heard: false,
+        };
+        // How many routers each socket's datagrams have passed or ended at.
+        let mut passed = vec![0; sockets.len()];
         let mut silent = 0;
-        for limit in 1..=MOST {
-            let open: Vec<usize> = (0..sockets.len()).filter(|&i| !arrived[i]).collect();
-            let reports = self.wave(&epoll, sockets, &open, limit, &mut arrived);
-            if open.iter().all(|&i| arrived[i]) {
-                break;
+        while ways.trains.len() < MOST && silent < 2 && self.goes_on() {
+            let before = ways.arrived.clone();
+            self.wave(&epoll, sockets, &mut ways);
+            for (passed, arrived) in passed.iter_mut().zip(&ways.arrived) {
+                *passed += usize::from(!arrived);
             }
-            for &i in open.iter().filter(|&&i| !arrived[i]) {
-                flows[i].hops.push(reports[i].clone());
+            if ways.arrived.iter().all(|it| *it) {
+                break;
             }
             // Two routers in a row that say nothing: those behind will not, either, or there are none.
-            let heard = reports.iter().any(Option::is_some) || open.iter().any(|&i| arrived[i]);
-            silent = if heard { 0 } else { silent + 1 };
-            if silent == 2 {
-                break;
-            }
+            silent = match ways.heard || before != ways.arrived {
+                true => 0,
+                false => silent + 1,
+            };
         }
-        for flow in flows {
+        let known = |ways: &Ways| {
+            let mut flows = ways.routers.iter().zip(&passed);
+            flows.all(|(routers, &passed)| routers[..passed].iter().all(Option::is_some))
+        };
+        self.listen_all(&epoll, sockets, &mut ways, known);
+        for ((flow, routers), passed) in flows.iter_mut().zip(ways.routers).zip(passed) {
+            flow.hops = routers.into_iter().take(passed).collect();
             while flow.hops.last() == Some(&None) {
                 flow.hops.pop();
             }
         }
     }
 
-    /// One datagram by each open socket with this limit. Returns the routers that have reported one, by socket.
-    fn wave(
-        &mut self,
-        epoll: &Epoll,
-        sockets: &[DatagramSocket],
-        open: &[usize],
-        limit: u8,
-        arrived: &mut [bool],
-    ) -> Vec<Option<String>> {
+    /// One datagram by each socket whose datagrams have not arrived yet, with the next limit.
+    fn wave(&mut self, epoll: &Epoll, sockets: &[DatagramSocket], ways: &mut Ways) {
         self.trains += 1;
         let message = Message {
             tos: MARK,
@@ -72,32 +104,49 @@ impl Line<'_> {
             train: self.trains,
             ..Message::default()
         };
-        for &i in open {
-            if sockets[i].limit_hops(limit).is_ok() {
+        let hop = ways.trains.len();
+        ways.trains.push(self.trains);
+        ways.heard = false;
+        for (socket, _) in sockets.iter().zip(&ways.arrived).filter(|it| !it.1) {
+            let limit = u8::try_from(hop + 1).unwrap_or(u8::MAX);
+            if socket.limit_hops(limit).is_ok() {
                 // What is not sent is not reported.
-                let _ = self.send(&sockets[i], &message, HEAD);
+                let _ = self.send(socket, &message, HEAD);
             }
         }
-        let mut reports: Vec<Option<String>> = vec![None; sockets.len()];
+        self.listen_all(epoll, sockets, ways, |ways| {
+            let mut sockets = ways.arrived.iter().zip(&ways.routers);
+            sockets.all(|(arrived, routers)| *arrived || routers[hop].is_some())
+        });
+    }
+
+    /// Takes answers and reports until that is enough, or the time is over.
+    fn listen_all(
+        &mut self,
+        epoll: &Epoll,
+        sockets: &[DatagramSocket],
+        ways: &mut Ways,
+        enough: impl Fn(&Ways) -> bool,
+    ) {
         let end = Instant::now() + PATIENCE;
         let mut ready = Vec::new();
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let all = open.iter().all(|&i| arrived[i] || reports[i].is_some());
-            if all || left.is_zero() {
-                return reports;
+            if enough(ways) || left.is_zero() {
+                return;
             }
             ready.clear();
             if epoll.wait(&mut ready, Some(left)).is_err() {
-                return reports;
+                return;
             }
             for which in ready.iter().filter_map(|&it| usize::try_from(it).ok()) {
                 let socket = &sockets[which];
-                while let Ok(Some(router)) = socket.expired() {
-                    reports[which] = Some(router.to_string());
+                while let Ok(Some(report)) = socket.expired() {
+                    ways.take(which, &report);
                 }
-                let of_this = |answer: &Message| answer.train == message.train;
-                arrived[which] |= self.answers(socket).iter().any(of_this);
+                let answers = self.answers(socket);
+                let came = |answer: &Message| ways.trains.contains(&answer.train);
+                ways.arrived[which] |= answers.iter().any(came);
             }
         }
     }
@@ -115,5 +164,46 @@ impl Line<'_> {
             found.extend(messages.filter(|it| it.answer && it.token == self.peer.token));
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_is_late_is_its_own_hops() {
+        let mut ways = Ways {
+            trains: vec![5, 6],
+            routers: vec![Default::default(); 2],
+            arrived: vec![false; 2],
+            heard: false,
+        };
+        let report = |router: &str, train: Option<u64>| Expired {
+            router: router.parse().unwrap(),
+            payload: train.map_or(Vec::new(), |train| {
+                let message = Message {
+                    train,
+                    ..Message::default()
+                };
+                message.encode(0)
+            }),
+        };
+        // The first router's, after the second was asked; then the second's.
+        ways.take(0, &report("10.0.0.1", Some(5)));
+        ways.take(0, &report("10.0.0.2", Some(6)));
+        // One that sends back nothing is taken for the one that was asked last, and one for something else for none.
+        ways.take(1, &report("10.0.0.2", None));
+        assert!(std::mem::take(&mut ways.heard));
+        ways.take(1, &report("10.0.0.9", Some(4)));
+        assert!(!ways.heard);
+        let hops = |socket: usize| {
+            let routers = ways.routers[socket][..2].iter();
+            routers
+                .map(|it| it.as_deref().unwrap_or("-"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(hops(0), ["10.0.0.1", "10.0.0.2"]);
+        assert_eq!(hops(1), ["-", "10.0.0.2"]);
     }
 }
