@@ -431,3 +431,39 @@ fn operations_of_ranks_that_are_not_in_step_come_through_whatever_way_they_take(
     }
     assert!(recoveries > 10, "{recoveries} of {failures} failures");
 }
+
+/// Its process is gone before this side knows that a queue pair has failed: no one acknowledges again what had come.
+#[test]
+fn a_rank_that_leaves_says_what_had_come() {
+    for len in [8, 100_000] {
+        let mut pair = Pair::new(Way::Straight);
+        let (out, into) = buffers();
+        pair.round(0, &out, &into);
+        assert!(pair.ranks[0].reaches(1));
+        let key = key(1, 0);
+        pair.ranks.iter_mut().for_each(|rank| rank.begin(1, 1, 7));
+        let sink = Sink::Place(into[1].memory().slice(0..len));
+        pair.ranks[1].recv(0, key, sink).unwrap();
+        let is_done = true;
+        *pair.breaks[0].lock().unwrap() = Some(Break { at: 0, is_done });
+        let src = out.memory().slice(0..len);
+        pair.ranks[0].send(1, key, src, 0).unwrap();
+        let deadline = Instant::now() + LIMIT;
+        while pair.events[1].is_empty() {
+            assert!(Instant::now() < deadline);
+            let [sender, receiver] = &mut pair.ranks;
+            if pair.breaks[0].lock().unwrap().is_some() {
+                sender.poll(Instant::now(), &mut pair.events[0]);
+            }
+            receiver.poll(Instant::now(), &mut pair.events[1]);
+        }
+        assert!(matches!(pair.events[1][..], [Event::Received { .. }]));
+        pair.ranks[1].close(Duration::from_secs(5));
+        while pair.events[0].is_empty() {
+            assert!(Instant::now() < deadline);
+            pair.ranks[0].poll(Instant::now(), &mut pair.events[0]);
+        }
+        let told = &pair.events[0];
+        assert!(matches!(told[0], Event::Sent { peer: 1, .. }), "{told:?}");
+    }
+}

@@ -381,7 +381,7 @@ impl RdmaTransport {
         self.events.push(Event::Received { peer, key, view });
     }
 
-    fn is_gone(&self, peer: Rank) -> bool {
+    pub(super) fn is_gone(&self, peer: Rank) -> bool {
         self.tcp.gone(peer).is_some()
     }
 

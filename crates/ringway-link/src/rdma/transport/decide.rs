@@ -19,6 +19,7 @@
 //! | judging, a later round | the verdict does not come, and messages wait for it: this side's is taken back | TCP |
 //! | proving, measuring | the peer's note that it takes its verdict back: the verdict is no | TCP |
 //! | mending | the peer's note that it has closed its own | TCP |
+//! | RDMA, mending | the peer's note that it has closed its own, as it leaves | TCP, whose goodbye follows |
 //! | TCP | RDMA has failed and the time is up, or the peer's offer of the next round: as from idle | asking |
 //!
 //! Each time round is a round, by whose number notes are told apart. From the second on messages go over TCP until the verdicts, and
@@ -214,6 +215,9 @@ impl RdmaTransport {
                 let fault = fault.unwrap_or_default();
                 self.tell(peer, Stage::Verdict, &Err(fault.clone()));
                 self.settle_for_tcp(now, peer, Some(fault));
+            }
+            (Stage::Broken, Route::Rdma | Route::Mending) if exchange::is_leaving(bytes) => {
+                self.parted(now, peer, &exchange::decode_arrived(bytes));
             }
             (Stage::Broken, Route::Rdma) => {
                 self.break_off(peer, fault.unwrap_or_default());

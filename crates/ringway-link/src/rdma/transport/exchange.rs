@@ -19,7 +19,7 @@
 //!
 //! In a no, byte 1 is 3 if it is for ever, and in a verdict 2 if RDMA works and TCP was measured to be faster. One that is a yes has in bytes 2..4 how many of its sender's operations stay on TCP, and from byte 28 on each of them: its
 //! group in 8 bytes, its number in 4. A fourth note tells later that RDMA has failed, or that its sender takes its verdict back: it is a no, with its reason, and in bytes 4.. it has the number of
-//! requests that had ended on each queue pair of its sender's, modulo 2^16.
+//! requests that had ended on each queue pair of its sender's, modulo 2^16. Byte 1 is 4 in it if its sender leaves.
 
 use super::MAX_CHANNELS;
 use crate::{
@@ -49,9 +49,10 @@ const REASON: usize = u8::MAX as usize;
 
 const VERSION: u8 = 5;
 
-/// Byte 1 of a no: neither yes nor "it does not work"; and "it never will".
+/// Byte 1 of a no: neither yes nor "it does not work"; "it never will"; and "it is needed no more".
 const CHOICE: u8 = 2;
 const NEVER: u8 = 3;
+const LEAVING: u8 = 4;
 
 /// Which note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub(super) enum Stage {
     Connected = 1,
     /// The peer was heard on all of them, or not.
     Verdict = 2,
-    /// They were used, and one has failed; or this side takes back its verdict, which the peer's hasn't followed.
+    /// They were used, and one has failed, or this side leaves; or it takes back its verdict, which the peer's hasn't followed.
     Broken = 3,
     /// One has failed since this side's verdict, while the peer measures.
     Fault = 4,
@@ -213,6 +214,18 @@ pub(super) fn encode_broken(reason: &str, arrived: &[u16; MAX_CHANNELS]) -> [u8;
     bytes
 }
 
+/// The note of a rank that leaves.
+pub(super) fn encode_leaving(arrived: &[u16; MAX_CHANNELS]) -> [u8; NOTE] {
+    let mut bytes = encode_broken("it has left", arrived);
+    bytes[1] = LEAVING;
+    bytes
+}
+
+/// Whether a note that RDMA has come to an end is of a rank that leaves.
+pub(super) const fn is_leaving(bytes: &[u8; NOTE]) -> bool {
+    bytes[1] == LEAVING
+}
+
 /// The counts of such a note.
 pub(super) fn decode_arrived(bytes: &[u8; NOTE]) -> [u16; MAX_CHANNELS] {
     let mut arrived = [0; MAX_CHANNELS];
@@ -323,6 +336,11 @@ mod tests {
             Ok(Err("retries exceeded".into()))
         );
         assert_eq!(decode_arrived(&bytes), arrived);
+        assert!(!is_leaving(&bytes));
+        let bytes = encode_leaving(&arrived);
+        assert_eq!(decode(&bytes, Stage::Broken), Ok(Err("it has left".into())));
+        assert_eq!(decode_arrived(&bytes), arrived);
+        assert!(is_leaving(&bytes));
     }
 
     #[test]

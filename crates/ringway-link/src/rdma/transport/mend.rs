@@ -33,6 +33,36 @@ impl RdmaTransport {
 
     /// Closes the link, and tells the peer what has come over it by now. False if the peer is gone.
     fn end_link(&mut self, peer: Rank, detail: &str) -> bool {
+        let Some(arrived) = self.stop_link(peer) else {
+            return false;
+        };
+        let note = exchange::encode_broken(detail, &arrived);
+        self.tell_bytes(peer, Stage::Broken, &note);
+        !self.is_lost(peer)
+    }
+
+    /// As this rank leaves. The peer is told what has come, as after a failure: once the queue pairs are gone nobody acknowledges it
+    /// again if the last acknowledgement gets lost.
+    pub(super) fn part(&mut self, peer: Rank) {
+        if matches!(self.peers[peer].route, Route::Rdma) && !self.is_gone(peer) {
+            self.open += 1;
+            if let Some(arrived) = self.stop_link(peer) {
+                self.tell_bytes(peer, Stage::Broken, &exchange::encode_leaving(&arrived));
+            }
+        }
+    }
+
+    /// A peer that leaves has closed its side of the link, and told what had come.
+    pub(super) fn parted(&mut self, now: Instant, peer: Rank, arrived: &[u16; MAX_CHANNELS]) {
+        if matches!(self.peers[peer].route, Route::Rdma) {
+            self.open += 1;
+            self.stop_link(peer);
+        }
+        self.go_over(now, peer, arrived);
+    }
+
+    /// Closes the link: returns what has come over it by now, unless the peer is gone.
+    fn stop_link(&mut self, peer: Rank) -> Option<[u16; MAX_CHANNELS]> {
         self.peers[peer].route = Route::Mending;
         // What was acknowledged to the peer is not sent again: it has to be taken.
         let mut last = std::mem::take(&mut self.peers[peer].early);
@@ -43,13 +73,11 @@ impl RdmaTransport {
             self.completed(completion);
         }
         if self.is_lost(peer) {
-            return false;
+            return None;
         }
         self.close_link(peer);
         let arrived = self.peers[peer].link.as_ref().map(Link::arrived);
-        let note = exchange::encode_broken(detail, &arrived.unwrap_or_default());
-        self.tell_bytes(peer, Stage::Broken, &note);
-        !self.is_lost(peer)
+        Some(arrived.unwrap_or_default())
     }
 
     /// Takes this side's verdict back, as the peer's doesn't come and messages wait for it. All that has gone over the link from

@@ -195,35 +195,51 @@ impl RdmaTransport {
     fn poll_tcp(&mut self, now: Instant) -> bool {
         let mut events = std::mem::take(&mut self.tcp_events);
         let moved = self.tcp.poll(now, &mut events);
+        let mut gone = Vec::new();
         for event in events.drain(..) {
             match event {
-                Event::Received { peer, key, .. }
-                    if key.group == exchange::GROUP && Stage::of(key.message).is_none() =>
-                {
-                    self.tcp.release(peer, key);
-                    self.probe_came_by_tcp(peer, key);
+                Event::Lost { peer, error } => gone.push((peer, error)),
+                event => self.tcp_event(now, event),
+            }
+        }
+        if moved {
+            self.hear(now);
+        }
+        if !gone.is_empty() {
+            // What they had sent before is there by now, their last notes too.
+            self.poll_device(now);
+            self.tcp.poll(now, &mut events);
+            for event in events.drain(..) {
+                match event {
+                    Event::Lost { peer, error } => gone.push((peer, error)),
+                    event => self.tcp_event(now, event),
                 }
-                Event::Received { peer, key, view } if key.group == exchange::GROUP => {
-                    let mut note = [0; NOTE];
-                    view.read(&mut note);
-                    self.tcp.release(peer, key);
-                    self.noted(now, peer, key, &note);
-                }
-                Event::Sent { key, .. } if key.group == exchange::GROUP => {}
-                Event::Lost { peer, error } => {
-                    // What it had sent before is there by now.
-                    self.poll_device(now);
-                    self.lose(peer, error);
-                }
-                event => self.events.push(event),
+            }
+            for (peer, error) in gone {
+                self.lose(peer, error);
             }
         }
         self.tcp_events = events;
-        if !moved {
-            return false;
+        moved
+    }
+
+    fn tcp_event(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Received { peer, key, .. }
+                if key.group == exchange::GROUP && Stage::of(key.message).is_none() =>
+            {
+                self.tcp.release(peer, key);
+                self.probe_came_by_tcp(peer, key);
+            }
+            Event::Received { peer, key, view } if key.group == exchange::GROUP => {
+                let mut note = [0; NOTE];
+                view.read(&mut note);
+                self.tcp.release(peer, key);
+                self.noted(now, peer, key, &note);
+            }
+            Event::Sent { key, .. } if key.group == exchange::GROUP => {}
+            event => self.events.push(event),
         }
-        self.hear(now);
-        true
     }
 
     /// After an operation has ended: waits until neither this device nor a peer touches the user's memory for it. A peer that
@@ -463,6 +479,7 @@ impl Transport for RdmaTransport {
             }
             self.disarm();
         }
+        (0..self.peers.len()).for_each(|peer| self.part(peer));
         self.tcp
             .close(deadline.saturating_duration_since(Instant::now()));
         for peer in 0..self.peers.len() {
