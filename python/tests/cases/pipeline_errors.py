@@ -1,5 +1,7 @@
 """What a pipeline refuses, and what ranks get that do not use the same parameters: errors that say so, on all ranks."""
 
+import time
+
 import pytest
 import ringway
 import ringway.torch
@@ -159,6 +161,39 @@ def a_gradient_that_is_not_finite():
         assert weight.isfinite().all() and all(torch.equal(theirs, weight) for theirs in everyones)
 
 
+def a_gradient_that_is_refused_while_others_are_applied():
+    """Of a step that a codec refuses in part all ranks apply the rest, whatever had come where the refusal was seen."""
+    for slow in range(n):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+        pipeline = ringway.torch.Pipeline(net, torch.optim.SGD(net.parameters(), lr=0.1), bucket_bytes=1, wire="int8")
+        factor = torch.ones(())
+        weight = net[1].weight
+        assert isinstance(weight, nn.Parameter)
+        weight.register_hook(factor.mul)
+        for _ in range(2):
+            net(torch.ones(4)).sum().backward()
+            pipeline.step()
+        pipeline.synchronize()
+        before = {name: value.clone() for name, value in net.state_dict().items()}
+        factor.fill_(torch.nan if me == n - 1 else 1.0)
+        net(torch.ones(4)).sum().backward()
+        pipeline.step()
+        # On one rank all has come before the first module is called.
+        time.sleep(0.1 * (me == slow))
+        with pytest.raises(ringway.Error, match=rf"rank {n - 1}, tensor 1\.weight, .*the gradient is NaN"):
+            net(torch.ones(4))
+        factor.fill_(1.0)
+        for name, value in net.state_dict().items():
+            everyones = [torch.empty_like(value) for _ in range(n)]
+            dist.all_gather(everyones, value)
+            assert all(torch.equal(theirs, value) for theirs in everyones)
+            assert torch.equal(value, before[name]) == (name == "1.weight"), name
+        net(torch.ones(4)).sum().backward()
+        pipeline.step()
+        assert not torch.equal(net.state_dict()["1.weight"], before["1.weight"])
+
+
 def state_of_another_model():
     _, pipeline = make()
     with pytest.raises(ringway.ArgumentError, match="state of a pipeline for other parameters"):
@@ -176,6 +211,7 @@ run(
     an_optimizer_that_counts_in_its_groups,
     different_models,
     a_gradient_that_is_not_finite,
+    a_gradient_that_is_refused_while_others_are_applied,
     state_of_another_model,
 )
 leave()

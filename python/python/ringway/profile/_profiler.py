@@ -36,7 +36,8 @@ class Profiler:
             profiler.record_step()
 
     Every ``log_every`` steps the ranks tell each other how long they wait, and rank 0 logs a line to the logger
-    ``ringway.profile``. Events of the last ``trace_steps`` steps are kept for :meth:`chrome_trace` and the report.
+    ``ringway.profile``; with 0 they never do. Figures are means of at most the last 1,000 steps. Events of the last
+    ``trace_steps`` steps are kept for :meth:`chrome_trace` and the report.
 
     With DistributedDataParallel, whose waiting is C++'s, the time from the last gradient to the optimizer's step
     counts as exposed. One profiler at a time records.
@@ -59,7 +60,7 @@ class Profiler:
         self._calls: dict[tuple[str, int], deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=_KEPT_CALLS))
         self._counts: dict[tuple[str, int], int] = defaultdict(int)
         self._steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
-        self._since_log: list[Step] = []
+        self._since_log: deque[Step] = deque(maxlen=_KEPT_STEPS)
         self._stats = Stats(self._rank, 0)
         self._recent: deque[list[Event]] = deque(maxlen=trace_steps)
         self._waits: list[float] = []
@@ -100,7 +101,7 @@ class Profiler:
             stats = self.get_stats()
             if self._rank == 0:
                 _log.info(stats.line())
-            self._since_log = []
+            self._since_log.clear()
 
     def get_stats(self) -> Stats:
         """What there is so far: means since the last log line (or of the interval before it, directly after one)."""

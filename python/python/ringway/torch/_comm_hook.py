@@ -5,6 +5,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
 
+from ringway import ArgumentError
 from ringway._ringway import Work
 from ringway.torch._backend import _backend_of
 from ringway.torch._codec import PLAIN, Codecs
@@ -25,7 +26,12 @@ class CommHook:
         # DistributedDataParallel asks for a function's names.
         self.__name__ = self.__qualname__ = "ringway.torch.comm_hook"
 
-    def __call__(self, state: nn.Module | None, bucket: dist.GradBucket) -> Future[Tensor]:
+    def __call__(self, state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+        if state is not None and not isinstance(state, nn.Module):
+            raise ArgumentError(
+                f"the state of ringway.torch.comm_hook is a {type(state).__name__}; expected the model, for the names "
+                f"of its parameters, or None. A process group is an argument of comm_hook"
+            )
         gradients, index = bucket.buffer(), bucket.index()
         codecs = self._codecs if self._is_settled and gradients.dtype == torch.float32 else None
         if codecs is None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,7 +206,7 @@ class Pipeline:
         self._called[module] = None
         needed = self._waiting.pop(module, None)
         if needed is not None and self._updates:
-            self._update([unit for unit in self._updates if unit in needed or unit.has_come()])
+            self._update([unit for unit in self._updates if unit in needed])
 
     def _before_access(self, _: int) -> None:
         self._finish_updates()
@@ -298,26 +298,37 @@ class Pipeline:
     def _average(self) -> None:
         """Waits until all gradients are averages."""
         self._start_rest()
-        self._deliver(self._in_flight)
+        refusal = self._wait_for(self._in_flight)
+        if refusal is not None:
+            # Nothing of the step is applied yet, on any rank.
+            self._give_up()
+            raise refusal
+        self._hand_out(self._in_flight)
         self._in_flight = {}
         self._are_averages = True
         if self._came is not None:
             self._settle_order(self._came)
 
-    def _deliver(self, arriving: Iterable[Unit]) -> list[Tensor]:
-        """Waits for units and gives their parameters the gradients; returns those that have one."""
+    def _wait_for(self, arriving: Iterable[Unit]) -> Error | None:
+        """Waits for units; the first error, if a codec refuses one, or the job has failed.
+
+        Before anything of a step is applied it is an error on all ranks, which drop the step, if they do not have the
+        same gradients.
+        """
         began = time.perf_counter()
         try:
             self._flags.check()
-            for unit in arriving:
-                assert unit.work is not None
-                unit.work.wait()
         except Error:
             self._give_up()
             raise
+        refusals = [error for unit in arriving if (error := unit.refusal()) is not None]
         _record.waited("gradients", began)
+        return refusals[0] if refusals else None
+
+    def _hand_out(self, come: Iterable[Unit]) -> list[Tensor]:
+        """Gives parameters the gradients of units that have come; returns those that have one."""
         parameters: list[Tensor] = []
-        for unit in arriving:
+        for unit in come:
             for index in unit.parameters:
                 # The flags agree: what is absent here is absent everywhere.
                 if index not in unit.absent:
@@ -327,12 +338,11 @@ class Pipeline:
         return parameters
 
     def _give_up(self) -> None:
-        """Drops the gradients of a step that ranks do not agree on, or that a codec refuses, on all ranks alike."""
+        """Drops the gradients of a step of which nothing is applied, on all ranks alike."""
         for unit in (*self._in_flight, *self._updates):
             if unit.work is not None:
                 # It is not needed any more; what was wrong first is raised.
-                with suppress(Error):
-                    unit.work.wait()
+                unit.refusal()
             unit.clear()
         self._in_flight, self._updates, self._waiting = {}, {}, {}
         if self._came is not None:
@@ -384,11 +394,33 @@ class Pipeline:
         if self._updates:
             self._update(list(self._updates))
 
-    def _update(self, arriving: list[Unit]) -> None:
-        """Waits for units and updates their parameters, in whatever mode the forward pass that needs them runs."""
+    def _update(self, needed: list[Unit]) -> None:
+        """Waits for units and updates their parameters, and those of whatever else has come.
+
+        If a codec refuses one of those that are needed, which is the same unit on all ranks and at the same place of
+        the program, all others are updated before that is raised: ranks go on with the same parameters.
+        """
+        refusal = self._wait_for(needed)
+        if refusal is not None:
+            # Whichever was refused first in the order of all ranks.
+            refusal = self._wait_for(self._updates) or refusal
+        here = self._updates if refusal is not None else {**dict.fromkeys(needed), **self._come()}
+        self._apply([unit for unit in here if unit.refusal() is None])
+        if refusal is not None:
+            for unit in self._updates:
+                unit.clear()
+            self._updates, self._waiting = {}, {}
+            raise refusal
+
+    def _come(self) -> dict[Unit, None]:
+        """What has come well. What was refused is left for whoever needs it: other ranks may not know of it yet."""
+        return {unit: None for unit in self._updates if unit.has_come() and unit.refusal() is None}
+
+    def _apply(self, come: list[Unit]) -> None:
+        """Updates the parameters of units, in whatever mode the forward pass that needs them runs."""
         with torch.inference_mode(False), torch.autocast("cpu", enabled=False):
-            parameters = self._deliver(arriving)
-            for unit in arriving:
+            parameters = self._hand_out(come)
+            for unit in come:
                 del self._updates[unit]
             self._divided.step(parameters, self._hyperparameters)
         for parameter in parameters:

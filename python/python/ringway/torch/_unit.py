@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ringway import Error
 from ringway._ringway import Work
 from ringway.torch._engine import dense_stride
 
@@ -39,6 +40,15 @@ class Unit:
     def has_come(self) -> bool:
         """Whether the reduced gradients are here."""
         return self.work is not None and self.work.is_done()
+
+    def refusal(self) -> Error | None:
+        """Waits for the reduced gradients; the error if there are none."""
+        assert self.work is not None
+        try:
+            self.work.wait()
+        except Error as error:
+            return error
+        return None
 
     def take(self, index: int, gradient: Tensor) -> None:
         """Takes a gradient of this rank's."""
