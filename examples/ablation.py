@@ -8,6 +8,7 @@ Every stage trains the same model from the same beginning on the same batches, a
     alone        each rank by itself, nothing is exchanged: what a step takes without communication
     gloo         DistributedDataParallel over Gloo: the baseline
     ringway      DistributedDataParallel over Ringway, with the defaults
+    + buckets    and its buckets as large as ringway.torch.bucket_sizes says, in place of 25 MB
     + topology   and --fabric: hosts in the order, and algorithms by the shared links, of the fabric
     + pipeline   ringway.torch.Pipeline in place of DistributedDataParallel, every gradient by itself
     + CODEC      and gradients in fewer bytes (--codecs, one after the other in place of each other)
@@ -51,6 +52,7 @@ class Stage:
     wire: str = "plain"
     bucket_bytes: int | None = None
     """Of the pipeline; DistributedDataParallel where there is none."""
+    chooses_buckets: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Run:
 def stages(args):
     now = Stage("ringway", backend="ringway")
     found = [Stage("alone"), Stage("gloo", backend="gloo"), now]
+    now = replace(now, name="+ buckets", chooses_buckets=True)
+    found.append(now)
     if args.fabric:
         now = replace(now, name="+ topology", fabric=args.fabric)
         found.append(now)
@@ -104,7 +108,8 @@ def train(stage, seed, args):
             model, optimizer, group=group, bucket_bytes=stage.bucket_bytes, wire=stage.wire
         )
     elif group is not None:
-        model = DistributedDataParallel(model, process_group=group)
+        sizes = bucket_sizes(task, group, args.batch) if stage.chooses_buckets else None
+        model = DistributedDataParallel(model, process_group=group, bucket_cap_mb_list=sizes)
     task = replace(task, model=model)
     chance = torch.Generator().manual_seed(seed)
     warm = min(5, args.steps // 2)
@@ -140,6 +145,15 @@ def train(stage, seed, args):
     count = args.steps - warm
     each = (slowest.item() / count, wire / count, all_processors.item() / count)
     return Run(stage.name, seed, *each, loss, accuracy)
+
+
+def bucket_sizes(task, group, batch):
+    """MiB of DistributedDataParallel's buckets."""
+    at = torch.arange(batch) % task.examples
+    sizes = ringway.torch.bucket_sizes(task.model, lambda: task.loss(*task.take(at)).backward(), group=group)
+    if dist.get_rank() == 0:
+        print(f"buckets of {sizes[0]:g} MiB and then {sizes[1]:g} MiB", flush=True)
+    return sizes
 
 
 def check_same(model):

@@ -13,7 +13,7 @@ use std::{
 
 use pyo3::{prelude::*, types::PyDict};
 use ringway::{
-    Builder, Error,
+    Builder, Candidate, Collective, Error,
     settings::{Settings, Source},
 };
 
@@ -102,6 +102,17 @@ impl Communicator {
     #[getter]
     fn transport(&self) -> PyResult<String> {
         Ok(self.engine()?.transport())
+    }
+
+    fn predict_all_reduce(&self, bytes: usize) -> PyResult<f64> {
+        let engine = self.engine()?;
+        let algorithm = engine.algorithm(Collective::AllReduce, bytes);
+        let candidates = engine.candidates(Collective::AllReduce, bytes);
+        let taken = candidates.iter().find(|it| it.algorithm == algorithm);
+        let time = taken
+            .or_else(|| candidates.first())
+            .map_or(Duration::ZERO, Candidate::total);
+        Ok(time.as_secs_f64())
     }
 
     #[getter]

@@ -17,7 +17,7 @@ def test_ablation(tmp_path: Path) -> None:
         world.succeed()
     record = json.loads(report.read_text())
     stages = {row["stage"]: row for row in record["stages"]}
-    assert list(stages) == ["alone", "gloo", "ringway", "+ pipeline", "+ int8", "+ batching"]
+    assert list(stages) == ["alone", "gloo", "ringway", "+ buckets", "+ pipeline", "+ int8", "+ batching"]
     assert all(row["step_seconds"] > 0 for row in stages.values())
     # What differs is the order of additions and what int8 has not sent yet.
     losses = [row["loss"] for name, row in stages.items() if name != "alone"]

@@ -59,6 +59,8 @@ class Communicator:
     @property
     def transport(self) -> str:
         """What messages go over: shm, tcp or shm+tcp."""
+    def predict_all_reduce(self, bytes: int) -> float:
+        """Seconds that the cost model expects of an all-reduce of so many bytes in this group."""
     @property
     def start(self) -> Start:
         """The same calls, asynchronous: ``comm.start.all_reduce(x)`` returns a :class:`Work`."""

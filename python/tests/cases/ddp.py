@@ -9,6 +9,7 @@ import ringway
 import ringway.torch
 import torch
 import torch.distributed as dist
+from ringway.torch._buckets import choose
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -138,6 +139,40 @@ def adaptive():
     assert decisions[0] and all(theirs == decisions[0] for theirs in decisions), decisions
 
 
+def states_of_the_hook():
+    net = DistributedDataParallel(perceptron())
+    net.register_comm_hook(dist.group.WORLD, ringway.torch.comm_hook("int8"))
+    with pytest.raises(RuntimeError, match=r"state of ringway\.torch\.comm_hook is a ProcessGroup; expected the model"):
+        loss(net, me).backward()
+
+
+def sizes_of_buckets():
+    mib, sizes = 1 << 20, range(16, 29)
+    steady = [(mib, 0.01 * at) for at in range(10)]
+    # All but the last is hidden: that is as small as it can be, with as few calls before it as there can be.
+    first, cap = choose(steady, [0.001 + (1 << power) / 1e9 for power in sizes])
+    assert sum(nbytes for nbytes, _ in steady[:-1]) <= first + cap + mib
+    # A call that takes longer than the backward pass is made once.
+    assert min(choose(steady, [1.0 for _ in sizes])) >= 10 * mib
+    # One on a slow wire begins as soon as there is something.
+    assert choose(steady, [(1 << power) / 1e7 for power in sizes])[0] <= mib
+
+    net = perceptron()
+    chosen = ringway.torch.bucket_sizes(net, lambda: loss(net, me).backward())
+    assert all(parameter.grad is None for parameter in net.parameters())
+    of_all: list[object] = [None] * n
+    dist.all_gather_object(of_all, chosen)
+    assert all(theirs == chosen for theirs in of_all) and 0.0625 <= chosen[0] <= chosen[1], of_all
+    # It takes parts of MiB, whatever its annotation says.
+    net = DistributedDataParallel(net, bucket_cap_mb_list=chosen)  # type: ignore[arg-type]
+    for _ in range(2):
+        net.zero_grad()
+        loss(net, me).backward()
+        torch.testing.assert_close(gradients(net), averaged())
+    with pytest.raises(ringway.ArgumentError, match="the backward pass made no gradients"):
+        ringway.torch.bucket_sizes(perceptron(), lambda: None)
+
+
 class Everything(nn.Module):
     """Shared and frozen parameters, and a part that is computed again."""
 
@@ -253,5 +288,7 @@ run(
     adaptive,
     a_training_loop_with_everything,
     a_gradient_that_is_not_finite,
+    states_of_the_hook,
+    sizes_of_buckets,
 )
 leave()

@@ -15,12 +15,22 @@ come from ``ringway.yaml`` and the environment. The time limit of an operation i
 import torch.distributed as dist
 
 from ringway.torch._backend import RingwayBackend, empty, register_parameter_buffers
+from ringway.torch._buckets import bucket_sizes
 from ringway.torch._comm_hook import CommHook, comm_hook
 from ringway.torch._holder import pass_on_completion
 from ringway.torch._pipeline import Pipeline
 from ringway.torch._work import RingwayWork
 
-__all__ = ["CommHook", "Pipeline", "RingwayBackend", "RingwayWork", "comm_hook", "empty", "register_parameter_buffers"]
+__all__ = [
+    "CommHook",
+    "Pipeline",
+    "RingwayBackend",
+    "RingwayWork",
+    "bucket_sizes",
+    "comm_hook",
+    "empty",
+    "register_parameter_buffers",
+]
 
 pass_on_completion()
 dist.Backend.register_backend("ringway", RingwayBackend, extended_api=True, devices=["cpu"])
