@@ -50,6 +50,7 @@ fn connect(endpoint: &mut Endpoint<Vec<u8>>, which: usize) -> Option<Handle> {
         first_psn: Psn::new(0),
         responder_resources: 4,
         rnr_timer: RnrTimer::new(1)?,
+        selective: which == 1,
     };
     let send = SendAttributes {
         first_psn: Psn::new(0),

@@ -55,6 +55,7 @@ fuzz_target!(|bytes: &[u8]| {
         first_psn: Psn::new(0),
         responder_resources: 4,
         rnr_timer,
+        selective: bytes.len() % 2 == 1,
     })
     .unwrap();
     qp.send_with(SendAttributes {

@@ -35,6 +35,8 @@ pub struct Software {
     pub roce_port: bool,
     /// How many packets its socket buffer takes before it reads them.
     pub window: u32,
+    /// Whether it offers selective retransmission.
+    pub selective: bool,
 }
 
 /// What the two sides' addresses come to, for one of them.
@@ -44,6 +46,8 @@ pub struct Terms {
     pub mtu: Mtu,
     /// How many READs and atomic operations go out, and come in: the lesser.
     pub initiator_depth: u8,
+    /// Whether only what is lost is sent again: if both offer it.
+    pub selective: bool,
 }
 
 /// The two sides can't be connected.
@@ -97,13 +101,16 @@ pub enum BadAddress {
     },
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The bit of the flags that says that there is a [`Software`].
 const SOFTWARE: u8 = 1;
 
 /// The bit that says that it listens at port 4791.
 const AT_ROCE_PORT: u8 = 2;
+
+/// The bit that says that it offers selective retransmission.
+const SELECTIVE: u8 = 4;
 
 impl Address {
     /// The length of the encoding in bytes.
@@ -116,11 +123,16 @@ impl Address {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
         };
-        let (flags, software) = match self.software {
-            None => (0, NOWHERE),
-            Some(it) if it.roce_port => (SOFTWARE | AT_ROCE_PORT, it),
-            Some(it) => (SOFTWARE, it),
-        };
+        let software = self.software.unwrap_or(NOWHERE);
+        let flags = [
+            (self.software.is_some(), SOFTWARE),
+            (software.roce_port, AT_ROCE_PORT),
+            (software.selective, SELECTIVE),
+        ];
+        let flags = flags.iter().fold(
+            0,
+            |flags, (set, flag)| if *set { flags | flag } else { flags },
+        );
         let head = [VERSION, flags, self.traffic_class, self.initiator_depth];
         let mut bytes = [0; Self::LEN];
         let mut rest = bytes.as_mut_slice();
@@ -167,7 +179,8 @@ impl Address {
         let mtu = reader.u32().map_err(truncated)?;
         let port = reader.u16().map_err(truncated)?;
         let window = reader.u32().map_err(truncated)?;
-        if !matches!(flags, 0 | SOFTWARE) && flags != SOFTWARE | AT_ROCE_PORT {
+        let known = flags & !(SOFTWARE | AT_ROCE_PORT | SELECTIVE) == 0;
+        if !known || flags != 0 && flags & SOFTWARE == 0 {
             return Err(bad("flags", flags.into()));
         }
         if ip.is_unspecified() || ip.is_multicast() {
@@ -187,6 +200,7 @@ impl Address {
             port,
             roce_port: flags & AT_ROCE_PORT != 0,
             window,
+            selective: flags & SELECTIVE != 0,
         };
         let software = match (flags & SOFTWARE != 0, port, window) {
             (true, 1.., 1..) => Some(software),
@@ -226,9 +240,11 @@ impl Address {
         {
             return Err(Mismatch::Port);
         }
+        let offers = |address: &Self| address.software.is_some_and(|it| it.selective);
         Ok(Terms {
             mtu: self.mtu.min(peer.mtu),
             initiator_depth: self.initiator_depth.min(peer.initiator_depth),
+            selective: offers(self) && offers(peer),
         })
     }
 }
@@ -237,6 +253,7 @@ const NOWHERE: Software = Software {
     port: 0,
     roce_port: false,
     window: 0,
+    selective: false,
 };
 
 /// The first eight bytes of an address of IPv6, the four of one of IPv4.
@@ -269,6 +286,7 @@ mod tests {
         port: 40_000,
         roce_port: false,
         window: 256,
+        selective: false,
     };
 
     #[test]
@@ -276,9 +294,10 @@ mod tests {
         let mut address = address();
         assert_eq!(Address::parse(&address.encode()), Ok(address));
         address.ip = "2001:db8::7".parse().unwrap();
-        for roce_port in [false, true] {
+        for (roce_port, selective) in [(false, false), (true, false), (false, true), (true, true)] {
             address.software = Some(Software {
                 roce_port,
+                selective,
                 ..SOFTWARE
             });
             assert_eq!(Address::parse(&address.encode()), Ok(address));
@@ -293,10 +312,12 @@ mod tests {
             bytes[at] = byte;
             Address::parse(&bytes).unwrap_err().to_string()
         };
-        assert!(with(0, 2).starts_with("version 2 of"));
+        assert!(with(0, 1).starts_with("version 1 of"));
         for (at, byte, says) in [
             (1, 1, "UDP port 0"),
             (1, 2, "flags 2"),
+            (1, 4, "flags 4"),
+            (1, 9, "flags 9"),
             (23, 1, "queue pair number 17970262"),
             (27, 1, "PSN 28"),
             (28, 6, "MTU code 6"),
@@ -343,9 +364,26 @@ mod tests {
         let terms = Terms {
             mtu: Mtu::M1024,
             initiator_depth: 1,
+            selective: false,
         };
         assert_eq!(small.agree(&large), Ok(terms));
         assert_eq!(large.agree(&small), Ok(terms));
+    }
+
+    #[test]
+    fn selective_retransmission_is_agreed_on_if_both_offer_it() {
+        let with = |selective| Address {
+            software: Some(Software {
+                selective,
+                ..SOFTWARE
+            }),
+            ..address()
+        };
+        let agreed = |own: Address, peer| own.agree(&peer).unwrap().selective;
+        assert!(agreed(with(true), with(true)));
+        assert!(!agreed(with(true), with(false)));
+        assert!(!agreed(with(false), with(true)));
+        assert!(!agreed(address(), address()));
     }
 
     #[test]
@@ -380,7 +418,7 @@ mod tests {
         fn what_is_read_is_written_the_same(mut bytes: [u8; Address::LEN], fix: bool) {
             if fix {
                 bytes[0] = VERSION;
-                bytes[1] = [0, 1, 3][usize::from(bytes[1]) % 3];
+                bytes[1] = [0, 1, 3, 5, 7][usize::from(bytes[1]) % 5];
                 (bytes[23], bytes[27]) = (0, 0);
                 let mtu = 1 + bytes[28] % 5;
                 bytes[28..32].copy_from_slice(&[mtu, 0, 0, 0]);

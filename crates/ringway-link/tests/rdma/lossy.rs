@@ -15,15 +15,21 @@ const BYTES: usize = 20_001;
 
 #[test]
 fn one_in_a_hundred_lost() {
-    run(Ipv4Addr::LOCALHOST.into(), 10);
+    run(Ipv4Addr::LOCALHOST.into(), 10, true);
 }
 
 #[test]
 fn one_in_twenty_lost() {
-    run(Ipv6Addr::LOCALHOST.into(), 50);
+    run(Ipv6Addr::LOCALHOST.into(), 50, true);
 }
 
-fn run(ip: IpAddr, lost: u64) {
+/// As between a NIC and this device.
+#[test]
+fn one_in_twenty_lost_and_one_side_only_goes_back_to_n() {
+    run(Ipv4Addr::LOCALHOST.into(), 50, false);
+}
+
+fn run(ip: IpAddr, lost: u64, selective: bool) {
     let options = QueuePairOptions {
         mtu: Mtu::M1024,
         // 8 ms, so that the test doesn't take long; a loaded machine only makes it retry more often.
@@ -39,7 +45,13 @@ fn run(ip: IpAddr, lost: u64) {
         late: 10,
         ..Faults::NONE
     };
-    let relay = Relay::start([ends[0].address(), ends[1].address()], faults);
+    let mut relay = Relay::start([ends[0].address(), ends[1].address()], faults);
+    for address in &mut relay.addresses {
+        if let Some(software) = &mut address.software {
+            assert!(software.selective);
+            software.selective = selective;
+        }
+    }
     for (end, peer) in ends.iter_mut().zip(&relay.addresses) {
         end.connect(peer);
     }
@@ -108,4 +120,5 @@ fn run(ip: IpAddr, lost: u64) {
     assert!(ends[0].counter("retransmitted") > 0);
     let again = ends[1].counter("duplicate_request") + ends[1].counter("out_of_sequence");
     assert!(again > 0);
+    assert_eq!(ends[1].counter("kept") > 0, selective);
 }

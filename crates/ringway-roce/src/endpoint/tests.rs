@@ -61,6 +61,7 @@ fn connect(endpoint: &mut Endpoint<Vec<u8>>, index: u8, of: u32) {
         first_psn: Psn::new(7),
         responder_resources: 4,
         rnr_timer: RnrTimer::USUAL,
+        selective: false,
     };
     let send = SendAttributes {
         first_psn: Psn::new(7),

@@ -90,6 +90,8 @@ pub struct ReceiveAttributes {
     pub responder_resources: u8,
     /// How long a peer shall wait if no receive is posted.
     pub rnr_timer: RnrTimer,
+    /// Whether both sides have agreed on selective retransmission, which is Ringway's own: a NIC doesn't know it.
+    pub selective: bool,
 }
 
 /// What a queue pair needs to send.

@@ -19,6 +19,10 @@ pub struct Counters {
     pub rnr_naks_sent: u64,
     /// Requests received after a gap (`out_of_sequence`).
     pub out_of_sequence: u64,
+    /// Selective acknowledgements that showed a loss.
+    pub selective_acks_received: u64,
+    /// Requests received before their turn, and kept until it came.
+    pub kept: u64,
     /// Requests received again (`duplicate_request`).
     pub duplicate_requests: u64,
     /// READs and atomic operations received again, but not as they were; discarded.
@@ -58,6 +62,8 @@ impl Counters {
         self.rnr_naks_received += other.rnr_naks_received;
         self.rnr_naks_sent += other.rnr_naks_sent;
         self.out_of_sequence += other.out_of_sequence;
+        self.selective_acks_received += other.selective_acks_received;
+        self.kept += other.kept;
         self.duplicate_requests += other.duplicate_requests;
         self.unknown_duplicates += other.unknown_duplicates;
         self.stale_responses += other.stale_responses;
@@ -83,6 +89,8 @@ impl Counters {
         tell("rnr_nak_retry_err", self.rnr_naks_received);
         tell("rnr_naks_sent", self.rnr_naks_sent);
         tell("out_of_sequence", self.out_of_sequence);
+        tell("selective_acks_received", self.selective_acks_received);
+        tell("kept", self.kept);
         tell("duplicate_request", self.duplicate_requests);
         tell("unknown_duplicates", self.unknown_duplicates);
         tell("stale_responses", self.stale_responses);

@@ -61,6 +61,29 @@
 //! | not allowed, misaligned, out of place in the message, more READs than resources | `Error`; NAK, invalid request |
 //! | an answer's memory goes away while it is sent | `Error`; NAK, remote access |
 //!
+//! # Selective retransmission
+//!
+//! [`ReceiveAttributes::selective`] is for two endpoints of this library that have told each other so when they connected. Requester
+//! and responder differ from the tables in this. A selective acknowledgement has an opcode that the specification leaves to
+//! manufacturers, 0xc0, the headers of an ACK, and 32 bytes. All before its PSN is carried out; bit `i` of the bytes, the lowest
+//! of the first byte first, says whether the packet `i + 1` after it is there.
+//!
+//! | the requester's event | what happens |
+//! |---|---|
+//! | selective acknowledgement | as an ACK of all before it; what was sent before the latest packet that is there, and isn't there, goes again, and asks for an acknowledgement |
+//! | the same of another length, or of nothing under way | discarded, counted |
+//! | NAK, sequence error | discarded, counted |
+//! | NAK, receiver not ready | waits as long as asked, then that packet goes again, and nothing after it |
+//! | READ response, a later one; ACK before an answer | the missing answer is asked for again, once; what was acknowledged isn't sent again, and completes after it |
+//! | ACK clock runs out | the oldest packet goes again, and of those that aren't there the one that went last, whose arrival shows what else is lost; takes a retry |
+//!
+//! | the responder's packet | what happens |
+//! |---|---|
+//! | later than the next, by up to 255 | kept; selective acknowledgement, of which one waits at a time; nothing is said while a receive is waited for |
+//! | later by more, or kept already, or longer than the MTU | discarded; the same answer |
+//! | the next | carried out, and all that was kept and follows on it; acknowledged, or if more is missing, a selective acknowledgement |
+//! | one that was kept, and no receive is posted | dropped; NAK, receiver not ready; what follows is kept on |
+//!
 //! # Congestion
 //!
 //! A packet marked "congestion experienced" makes this side send a notification, at most one in an interval; a
@@ -76,6 +99,7 @@ mod replies;
 mod request;
 mod requester;
 mod responder;
+mod selective;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -134,6 +158,7 @@ struct Link {
     peer: Qpn,
     flow: Flow,
     mtu: Mtu,
+    selective: bool,
 }
 
 /// A packet that has come.
@@ -231,6 +256,7 @@ impl QueuePair {
             peer: attributes.peer,
             flow: attributes.flow,
             mtu: attributes.mtu,
+            selective: attributes.selective,
         });
         self.responder = Some(Responder::new(attributes, self.attributes.access));
         self.state = State::ReadyToReceive;
@@ -240,10 +266,12 @@ impl QueuePair {
     /// From `ReadyToReceive` to `ReadyToSend`.
     pub fn send_with(&mut self, attributes: SendAttributes) -> Result<(), StateError> {
         self.leave(State::ReadyToReceive)?;
+        let selective = self.link.is_some_and(|link| link.selective);
         self.requester = Some(Requester::new(
             attributes,
             self.attributes.send_queue,
             self.attributes.inline,
+            selective,
         ));
         self.state = State::ReadyToSend;
         Ok(())
@@ -334,6 +362,7 @@ impl QueuePair {
         }
         match packet.operation {
             Operation::Acknowledge(_)
+            | Operation::SelectiveAcknowledge(_)
             | Operation::AtomicAcknowledge(..)
             | Operation::ReadResponseFirst(_)
             | Operation::ReadResponseMiddle
@@ -383,6 +412,10 @@ impl QueuePair {
         let result = match packet.operation {
             Operation::Acknowledge(aeth) => {
                 requester.acknowledge(now, psn, aeth, counters, completions)
+            }
+            Operation::SelectiveAcknowledge(_) => {
+                requester.acknowledge_some(now, psn, packet.payload, counters, completions);
+                Ok(())
             }
             Operation::AtomicAcknowledge(_, before) => {
                 requester.atomic_response(now, psn, before, domain, counters, completions)
@@ -462,7 +495,7 @@ impl QueuePair {
         }
         self.sent_request = false;
         let psn = responder.replies.next_psn()?;
-        match responder.replies.poll_transmit(link, domain, out) {
+        match responder.poll_transmit(link, domain, out) {
             Ok(sent) => sent,
             Err(_) => {
                 responder.refuse_answer(psn);

@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 
-use super::{Link, Mtu};
+use super::{Link, Mtu, selective::Held};
 use crate::{
     Access, AccessError, ProtectionDomain, Psn, Region,
-    wire::{Aeth, AtomicEth, Bth, Operation, Reth, Syndrome, emit_with},
+    wire::{Aeth, AtomicEth, Bth, Nak, Operation, Reth, Syndrome, emit_with},
 };
 
 #[derive(Debug)]
@@ -24,6 +24,11 @@ enum Reply {
     Acknowledge {
         psn: Psn,
         aeth: Aeth,
+    },
+    /// Which packets are kept after the expected one.
+    Selective {
+        psn: Psn,
+        msn: Psn,
     },
     Atomic {
         psn: Psn,
@@ -64,9 +69,10 @@ pub(super) enum Answered {
 impl Reply {
     const fn psn(&self) -> Psn {
         match *self {
-            Self::Acknowledge { psn, .. } | Self::Atomic { psn, .. } | Self::Read { psn, .. } => {
-                psn
-            }
+            Self::Acknowledge { psn, .. }
+            | Self::Selective { psn, .. }
+            | Self::Atomic { psn, .. }
+            | Self::Read { psn, .. } => psn,
         }
     }
 }
@@ -111,11 +117,21 @@ impl Replies {
         self.insert(Reply::Acknowledge { psn, aeth });
     }
 
+    /// Says which packets are there beside the expected one. Only one such answer waits at a time.
+    pub(super) fn report(&mut self, psn: Psn, msn: Psn) {
+        self.withdraw_refusal();
+        // It acknowledges all before it.
+        self.queue
+            .pop_back_if(|last| matches!(last, Reply::Acknowledge { .. }));
+        self.insert(Reply::Selective { psn, msn });
+    }
+
     /// The packet that was missing has come before its refusal was sent.
     pub(super) fn withdraw_refusal(&mut self) {
-        self.queue.retain(|reply| {
-            !matches!(reply, Reply::Acknowledge { aeth, .. }
-                if !matches!(aeth.syndrome, Syndrome::Ack { .. }))
+        self.queue.retain(|reply| match reply {
+            Reply::Acknowledge { aeth, .. } => matches!(aeth.syndrome, Syndrome::Ack { .. }),
+            Reply::Selective { .. } => false,
+            Reply::Atomic { .. } | Reply::Read { .. } => true,
         });
     }
 
@@ -206,11 +222,12 @@ impl Replies {
         }
     }
 
-    /// Writes the next packet, if there is one.
+    /// Writes the next packet, if there is one. `held` is what is kept after a PSN.
     pub(super) fn poll_transmit<R: Region>(
         &mut self,
         link: &Link,
         domain: &ProtectionDomain<R>,
+        held: impl FnOnce(Psn) -> Held,
         out: &mut [u8],
     ) -> Result<Option<usize>, AccessError> {
         let Some(&reply) = self.queue.front() else {
@@ -227,6 +244,16 @@ impl Replies {
                 out,
                 no_payload,
             )?,
+            Reply::Selective { psn, msn } => {
+                let syndrome = Syndrome::Nak(Nak::SequenceError);
+                let operation = Operation::SelectiveAcknowledge(Aeth { syndrome, msn });
+                let payload = held(psn).emit();
+                let fill = |into: &mut [u8]| {
+                    into.copy_from_slice(&payload);
+                    Ok::<(), AccessError>(())
+                };
+                emit_with(&bth, &operation, payload.len(), &link.flow, out, fill)?
+            }
             Reply::Atomic { psn, msn, before } => {
                 let operation = Operation::AtomicAcknowledge(ack(msn), before);
                 let sent = emit_with(&bth, &operation, 0, &link.flow, out, no_payload)?;

@@ -11,6 +11,7 @@ use std::{
 use super::{
     Completion, Counters, Link, Local, PostError, SendAttributes, SendRequest, Status, Work,
     request::{Inline, Posted, Request},
+    selective::{Board, Held, SPAN},
 };
 use crate::{
     Access, AccessError, Key, MAX_WINDOW, ProtectionDomain, Psn, Region,
@@ -43,6 +44,10 @@ pub(super) struct Requester {
     /// Where a missing response made the requester go back to: only once, for each of the later responses that are
     /// under way says the same.
     went_back_to: Option<Psn>,
+    /// With selective retransmission, the cursor never goes back: what is lost stands here.
+    board: Option<Board>,
+    /// One after the last packet that the responder has said to have carried out; an answer before it may still be missing.
+    carried_out: Psn,
 }
 
 /// The queue pair must fail: the request with this packet for this reason, the others as flushed.
@@ -53,8 +58,17 @@ pub(super) struct Failure {
 }
 
 impl Requester {
-    pub(super) fn new(attributes: SendAttributes, capacity: usize, inline: usize) -> Self {
+    pub(super) fn new(
+        mut attributes: SendAttributes,
+        capacity: usize,
+        inline: usize,
+        selective: bool,
+    ) -> Self {
         let first = attributes.first_psn;
+        if selective {
+            // What is further ahead isn't kept.
+            attributes.window = attributes.window.min(SPAN);
+        }
         Self {
             attributes,
             inline: Inline::new(inline, capacity),
@@ -70,6 +84,8 @@ impl Requester {
             ack_deadline: None,
             rnr_until: None,
             went_back_to: None,
+            board: selective.then(|| Board::new(first)),
+            carried_out: first,
         }
     }
 
@@ -103,18 +119,22 @@ impl Requester {
         counters: &mut Counters,
         out: &mut [u8],
     ) -> Result<Option<usize>, Failure> {
-        if self.rnr_until.is_some() || !self.window_is_open() {
+        if self.rnr_until.is_some() {
             return Ok(None);
         }
-        if self.cursor == self.next && !self.start_next(link) {
+        let lost = self.board.as_ref().and_then(Board::first_lost);
+        if lost.is_none()
+            && (!self.window_is_open() || self.cursor == self.next && !self.start_next(link))
+        {
             return Ok(None);
         }
-        let Some(request) = self.request_at(self.cursor) else {
+        let psn = lost.unwrap_or(self.cursor);
+        let Some(request) = self.request_at(psn) else {
             return Ok(None);
         };
-        let psn = self.cursor;
         let packet = request.packet(psn, link.mtu, self.piece());
-        if request.posted.work.is_answered() && !self.may_ask(packet.next) {
+        // What is lost is counted among what is asked for already.
+        if lost.is_none() && request.posted.work.is_answered() && !self.may_ask(packet.next) {
             return Ok(None);
         }
         let ack_every = (self.attributes.window.get() / 4).max(1);
@@ -122,7 +142,8 @@ impl Requester {
         let sent = packet
             .emit(
                 psn,
-                psn.get().is_multiple_of(ack_every),
+                // What is missing holds up all after it.
+                lost.is_some() || psn.get().is_multiple_of(ack_every),
                 link,
                 domain,
                 &self.inline,
@@ -132,14 +153,23 @@ impl Requester {
                 at: psn,
                 status: Status::LocalProtection,
             })?;
-        self.cursor = next;
         if psn.is_before(self.sent) {
             counters.retransmitted += 1;
+        }
+        let packets = next.since(psn) as u32;
+        match &mut self.board {
+            Some(board) if lost.is_some() => board.sent_again(psn, packets),
+            board => {
+                self.cursor = next;
+                if let Some(board) = board {
+                    board.sent(packets);
+                }
+            }
         }
         if self.sent.is_before(self.cursor) {
             self.sent = self.cursor;
         }
-        if self.ack_deadline.is_none() {
+        if self.ack_deadline.is_none() || lost == Some(self.unacked) {
             self.ack_deadline = self.ack_wait().map(|wait| now + wait);
         }
         Ok(Some(sent))
@@ -172,12 +202,17 @@ impl Requester {
         match aeth.syndrome {
             Syndrome::Ack { .. } => {
                 self.settle(now, psn.plus(1), counters, completions);
+                self.find_lost();
             }
             Syndrome::RnrNak { timer } => {
                 if self.settle(now, psn, counters, completions) && self.rnr_until.is_none() {
                     counters.rnr_naks_received += 1;
                     self.wait_for_receiver(now, timer)?;
                 }
+            }
+            // A selective responder has other words for it.
+            Syndrome::Nak(Nak::SequenceError) if self.board.is_some() => {
+                counters.stale_responses += 1;
             }
             Syndrome::Nak(Nak::SequenceError) => {
                 let reached = self.settle(now, psn, counters, completions);
@@ -198,6 +233,37 @@ impl Requester {
             Syndrome::Reserved(_) => counters.stale_responses += 1,
         }
         Ok(())
+    }
+
+    /// A selective acknowledgement: everything before `psn` is carried out, and of what follows the payload says what is there.
+    pub(super) fn acknowledge_some(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        payload: &[u8],
+        counters: &mut Counters,
+        completions: &mut VecDeque<Completion>,
+    ) {
+        if self.board.is_none() || !self.is_under_way(psn) {
+            counters.stale_responses += 1;
+            return;
+        }
+        let Some(held) = Held::parse(payload) else {
+            counters.bad_responses += 1;
+            return;
+        };
+        self.settle(now, psn, counters, completions);
+        if let Some(board) = &mut self.board {
+            board.there_after(psn, held);
+        }
+        if self.find_lost() {
+            counters.selective_acks_received += 1;
+        }
+    }
+
+    /// Looks for what is lost by what is there.
+    fn find_lost(&mut self) -> bool {
+        self.board.as_mut().is_some_and(Board::find_lost)
     }
 
     /// A packet of a READ's response.
@@ -228,6 +294,7 @@ impl Requester {
         write_local(domain, psn, key, address, packet.payload)?;
         self.advance(now, psn.plus(1));
         self.complete_front(completions);
+        self.settle_carried_out(now, counters, completions);
         Ok(())
     }
 
@@ -255,6 +322,7 @@ impl Requester {
         write_local(domain, psn, into.key, into.address, &before.to_ne_bytes())?;
         self.advance(now, psn.plus(1));
         self.complete_front(completions);
+        self.settle_carried_out(now, counters, completions);
         Ok(())
     }
 
@@ -278,6 +346,14 @@ impl Requester {
             self.timed_out += 1;
             self.went_back_to = None;
             self.retry(Status::RetriesExceeded)?;
+            if let Some(board) = &mut self.board {
+                board.lose_latest();
+            }
+        }
+        // What is lost may turn out to be there before it goes again, and then nothing else starts the clock.
+        let waits = self.unacked != self.sent && self.rnr_until.is_none();
+        if self.board.is_some() && waits && self.ack_deadline.is_none() {
+            self.ack_deadline = self.ack_wait().map(|wait| now + wait);
         }
         Ok(())
     }
@@ -372,6 +448,12 @@ impl Requester {
         counters: &mut Counters,
         completions: &mut VecDeque<Completion>,
     ) -> bool {
+        if let Some(board) = &mut self.board {
+            board.there_before(target);
+            if self.carried_out.is_before(target) {
+                self.carried_out = target;
+            }
+        }
         while self.unacked.is_before(target) {
             let Some(front) = self.started.front() else {
                 return true;
@@ -380,7 +462,7 @@ impl Requester {
                 if self.went_back_to != Some(self.unacked) && self.cursor != self.unacked {
                     counters.implied_naks += 1;
                     self.went_back_to = Some(self.unacked);
-                    self.cursor = self.unacked;
+                    self.go_back();
                 }
                 return false;
             }
@@ -391,11 +473,30 @@ impl Requester {
         true
     }
 
+    /// An answer that was missing has come: what was carried out after it can complete, which go-back-N has acknowledged again.
+    fn settle_carried_out(
+        &mut self,
+        now: Instant,
+        counters: &mut Counters,
+        completions: &mut VecDeque<Completion>,
+    ) {
+        let done = self
+            .started
+            .front()
+            .is_none_or(|front| front.first == self.unacked);
+        if self.board.is_some() && done {
+            self.settle(now, self.carried_out, counters, completions);
+        }
+    }
+
     /// The connection makes progress: all retries are there again, and the clock starts anew.
     fn advance(&mut self, now: Instant, unacked: Psn) {
         self.unacked = unacked;
         if self.cursor.is_before(unacked) {
             self.cursor = unacked;
+        }
+        if let Some(board) = &mut self.board {
+            board.forget_before(unacked);
         }
         self.retries.refill();
         self.rnr_retries.refill();
@@ -405,6 +506,14 @@ impl Requester {
         } else {
             self.ack_wait().map(|wait| now + wait)
         };
+    }
+
+    /// Sends again from the oldest packet on; with selective retransmission only that one.
+    fn go_back(&mut self) {
+        match &mut self.board {
+            Some(board) => board.lose_first(),
+            None => self.cursor = self.unacked,
+        }
     }
 
     /// Completes the front request if all of it is acknowledged.
@@ -423,7 +532,7 @@ impl Requester {
         }
     }
 
-    /// Sends again from the oldest packet on.
+    /// Goes back, which takes a retry.
     fn retry(&mut self, exhausted: Status) -> Result<(), Failure> {
         if !self.retries.take() {
             return Err(Failure {
@@ -431,7 +540,7 @@ impl Requester {
                 status: exhausted,
             });
         }
-        self.cursor = self.unacked;
+        self.go_back();
         // The clock starts anew with the next packet.
         self.ack_deadline = None;
         Ok(())
@@ -444,7 +553,7 @@ impl Requester {
                 status: Status::RnrRetriesExceeded,
             });
         }
-        self.cursor = self.unacked;
+        self.go_back();
         self.rnr_until = RnrTimer::new(timer).map(|timer| now + timer.duration());
         self.ack_deadline = None;
         Ok(())

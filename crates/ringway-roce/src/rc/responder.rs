@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use super::{
-    Completion, Counters, Done, Mtu, ReceiveAttributes, ReceiveRequest, Status,
+    Completion, Counters, Done, Link, Mtu, ReceiveAttributes, ReceiveRequest, Status,
     replies::{Answered, Replies},
+    selective::{Held, Kept},
 };
 use crate::{
     Access, AccessError, MAX_WINDOW, ProtectionDomain, Psn, Region,
@@ -23,6 +24,8 @@ pub(super) struct Responder {
     refused: bool,
     /// What the next packet continues.
     message: Option<Message>,
+    /// What has come before its turn, with selective retransmission.
+    kept: Option<Kept>,
     pub(super) replies: Replies,
 }
 
@@ -120,6 +123,7 @@ impl Responder {
             msn: Psn::new(0),
             refused: false,
             message: None,
+            kept: attributes.selective.then(|| Kept::new(attributes.mtu)),
             replies: Replies::new(attributes.responder_resources),
         }
     }
@@ -137,18 +141,73 @@ impl Responder {
             return Ok(());
         }
         if ahead > 0 {
-            around.counters.out_of_sequence += 1;
-            if !self.refused {
-                self.refuse(Syndrome::Nak(Nak::SequenceError));
-            }
+            self.take_early(packet, ahead as u32, around.counters);
             return Ok(());
         }
-        if self.refused {
+        let keeps_some = self.kept.as_ref().is_some_and(|kept| !kept.is_empty());
+        if self.refused || keeps_some {
             self.refused = false;
             self.replies.withdraw_refusal();
         }
+        self.carry_out(packet, around)?;
+        if keeps_some {
+            self.carry_out_kept(around)?;
+        }
+        Ok(())
+    }
+
+    /// A packet that isn't the next one.
+    fn take_early(&mut self, packet: &Packet<'_>, ahead: u32, counters: &mut Counters) {
+        counters.out_of_sequence += 1;
+        if let Some(kept) = &mut self.kept {
+            counters.kept += u64::from(kept.keep(packet, ahead));
+            // Who waits for a receiver goes on by itself.
+            if !self.refused {
+                self.replies.report(self.expected, self.msn);
+            }
+        } else if !self.refused {
+            self.refuse(Syndrome::Nak(Nak::SequenceError));
+        }
+    }
+
+    /// Carries out what was kept and is now the next, and says what is still missing.
+    fn carry_out_kept<R: Region>(&mut self, around: &mut Surroundings<'_, R>) -> Result<(), Fatal> {
+        let Some(mut kept) = self.kept.take() else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        while !self.refused
+            && result.is_ok()
+            && let Some(packet) = kept.get(self.expected)
+        {
+            let first = self.expected;
+            result = self.carry_out(&packet, around);
+            // One that is refused comes again.
+            kept.forget(first, (self.expected.since(first) as u32).max(1));
+        }
+        let missing = !kept.is_empty();
+        self.kept = Some(kept);
+        result?;
+        match (self.refused, missing) {
+            (true, _) => {}
+            (false, true) => self.replies.report(self.expected, self.msn),
+            // In place of what was reported, and perhaps not sent yet.
+            (false, false) => self.acknowledge(),
+        }
+        Ok(())
+    }
+
+    /// Carries out the packet that is next, and answers it.
+    fn carry_out<R: Region>(
+        &mut self,
+        packet: &Packet<'_>,
+        around: &mut Surroundings<'_, R>,
+    ) -> Result<(), Fatal> {
         match self.execute(packet, around) {
             Ok(packets) => {
+                if let Some(kept) = &mut self.kept {
+                    kept.forget(self.expected, packets);
+                }
                 self.expected = self.expected.plus(packets);
                 // An answer with data is an acknowledgement, too.
                 if packet.bth.ack_request && !is_answered(&packet.operation) {
@@ -177,6 +236,21 @@ impl Responder {
                 Err(Fatal)
             }
         }
+    }
+
+    /// Writes the next answer, if there is one.
+    pub(super) fn poll_transmit<R: Region>(
+        &mut self,
+        link: &Link,
+        domain: &ProtectionDomain<R>,
+        out: &mut [u8],
+    ) -> Result<Option<usize>, AccessError> {
+        let kept = &self.kept;
+        let held = |psn| {
+            kept.as_ref()
+                .map_or_else(Held::default, |kept| kept.held(psn))
+        };
+        self.replies.poll_transmit(link, domain, held, out)
     }
 
     /// The memory of an answer has gone while it was being sent.
@@ -224,7 +298,7 @@ impl Responder {
         }
     }
 
-    /// Carries out the packet that is next. Returns how many PSNs it takes.
+    /// Does what the packet asks for. Returns how many PSNs it takes.
     fn execute<R: Region>(
         &mut self,
         packet: &Packet<'_>,

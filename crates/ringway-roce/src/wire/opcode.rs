@@ -46,6 +46,8 @@ pub const ATOMIC_ACKNOWLEDGE: u8 = 0x12;
 pub const COMPARE_SWAP: u8 = 0x13;
 /// RC atomic fetch and add.
 pub const FETCH_ADD: u8 = 0x14;
+/// RC selective acknowledgement, of Ringway's own: 11x is the manufacturer's to use.
+pub const SELECTIVE_ACKNOWLEDGE: u8 = 0xc0;
 /// UD SEND, always in one packet.
 pub const UD_SEND_ONLY: u8 = 0x64;
 /// UD SEND with immediate data.

@@ -46,6 +46,9 @@ pub enum Operation {
     Acknowledge(Aeth),
     /// Acknowledgement of an atomic operation, with the value before it.
     AtomicAcknowledge(Aeth, u64),
+    /// Which packets after its PSN have arrived, as the payload says: only between two of Ringway's endpoints that have agreed
+    /// on it, see [`crate::rc`].
+    SelectiveAcknowledge(Aeth),
     /// Atomic compare and swap.
     CompareSwap(AtomicEth),
     /// Atomic fetch and add.
@@ -87,6 +90,7 @@ impl Operation {
             Self::ReadResponseOnly(_) => opcode::READ_RESPONSE_ONLY,
             Self::Acknowledge(_) => opcode::ACKNOWLEDGE,
             Self::AtomicAcknowledge(..) => opcode::ATOMIC_ACKNOWLEDGE,
+            Self::SelectiveAcknowledge(_) => opcode::SELECTIVE_ACKNOWLEDGE,
             Self::CompareSwap(_) => opcode::COMPARE_SWAP,
             Self::FetchAdd(_) => opcode::FETCH_ADD,
             Self::UdSendOnly(_) => opcode::UD_SEND_ONLY,
@@ -122,6 +126,7 @@ impl Operation {
             opcode::ATOMIC_ACKNOWLEDGE => {
                 Self::AtomicAcknowledge(rest.aeth()?, u64::from_be_bytes(*rest.take()?))
             }
+            opcode::SELECTIVE_ACKNOWLEDGE => Self::SelectiveAcknowledge(rest.aeth()?),
             opcode::COMPARE_SWAP => Self::CompareSwap(AtomicEth::parse(rest.take()?)),
             opcode::FETCH_ADD => Self::FetchAdd(AtomicEth::parse(rest.take()?)),
             opcode::UD_SEND_ONLY => Self::UdSendOnly(Deth::parse(rest.take()?)),
@@ -160,7 +165,8 @@ impl Operation {
             Self::ReadResponseFirst(aeth)
             | Self::ReadResponseLast(aeth)
             | Self::ReadResponseOnly(aeth)
-            | Self::Acknowledge(aeth) => out.push(&aeth.emit()),
+            | Self::Acknowledge(aeth)
+            | Self::SelectiveAcknowledge(aeth) => out.push(&aeth.emit()),
             Self::AtomicAcknowledge(aeth, before) => {
                 out.push(&aeth.emit());
                 out.push(&before.to_be_bytes());

@@ -337,6 +337,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         aeth().prop_map(Operation::ReadResponseLast),
         aeth().prop_map(Operation::ReadResponseOnly),
         aeth().prop_map(Operation::Acknowledge),
+        aeth().prop_map(Operation::SelectiveAcknowledge),
         (aeth(), any::<u64>())
             .prop_map(|(aeth, before)| Operation::AtomicAcknowledge(aeth, before)),
         atomic().prop_map(Operation::CompareSwap),
@@ -404,7 +405,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), opcode in 0u8..0x82) {
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), opcode in 0u8..0xc2) {
         let _ = IpPacket::parse(&bytes);
         let mut bytes = bytes;
         if let [first, second, ..] = bytes.as_mut_slice() {

@@ -197,6 +197,7 @@ impl Connection {
                 first_psn: Psn::new(0),
                 responder_resources: 1,
                 rnr_timer: RnrTimer::USUAL,
+                selective: false,
             });
             let _ = pair.send_with(SendAttributes {
                 first_psn: Psn::new(0),

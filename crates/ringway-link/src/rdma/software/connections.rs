@@ -312,6 +312,7 @@ impl SoftwareDevice {
             mtu: terms.mtu,
             window: NIC_WINDOW,
             trains: false,
+            selective: false,
         };
         let send = Sending {
             first_psn: terms.send_psn,

@@ -54,6 +54,8 @@ pub(super) struct Peer {
     pub(super) mtu: Mtu,
     pub(super) window: u32,
     pub(super) trains: bool,
+    /// Whether only what is lost is sent again.
+    pub(super) selective: bool,
 }
 
 /// How this side sends.
@@ -87,6 +89,7 @@ impl SoftwareDevice {
             first_psn: peer.first_psn,
             responder_resources,
             rnr_timer: port.options.rnr_timer,
+            selective: peer.selective,
         };
         let send = SendAttributes {
             first_psn: sending.first_psn,
@@ -207,6 +210,7 @@ impl Device for SoftwareDevice {
                 port: socket.local().port(),
                 roce_port: self.roce.is_some(),
                 window,
+                selective: true,
             }),
         };
         let index = handle.0 as usize;
@@ -244,6 +248,7 @@ impl Device for SoftwareDevice {
             mtu: terms.mtu,
             window: peer.software.map_or(NIC_WINDOW, |it| it.window.min(WINDOW)),
             trains: peer.software.is_some(),
+            selective: terms.selective,
         };
         let send = Sending {
             first_psn: own.first_psn,

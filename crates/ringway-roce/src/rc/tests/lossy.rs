@@ -324,6 +324,7 @@ proptest! {
         depth in 1..5u8,
         posted in 0..20usize,
         psn: u32,
+        selective: bool,
     ) {
         let setup = Setup {
             mtu,
@@ -335,6 +336,7 @@ proptest! {
             retries: 200,
             rnr_retries: 7,
             psn,
+            selective,
             ..Setup::default()
         };
         run(setup, wire, &[ops, other_ops], posted)?;

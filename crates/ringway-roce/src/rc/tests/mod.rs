@@ -5,6 +5,7 @@ mod lossy;
 mod operations;
 mod requester;
 mod responder;
+mod selective;
 mod states;
 
 use std::{
@@ -51,6 +52,7 @@ struct Setup {
     access: Access,
     /// The first PSN, just before the numbers start again at 0.
     psn: u32,
+    selective: bool,
     congestion: Option<Parameters>,
 }
 
@@ -67,6 +69,7 @@ impl Default for Setup {
             rnr_retries: 3,
             access: Access::ALL,
             psn: 0xff_fffe,
+            selective: false,
             congestion: None,
         }
     }
@@ -227,6 +230,7 @@ fn receive_attributes(own: u8, peer: u8, setup: Setup) -> ReceiveAttributes {
         first_psn: Psn::new(setup.psn),
         responder_resources: setup.resources,
         rnr_timer: RnrTimer::new(12).unwrap(),
+        selective: setup.selective,
     }
 }
 

@@ -2,8 +2,12 @@
 //! trip of small SENDs.
 //!
 //!     cargo run --release -p ringway-link --example rdma_bench [ADDRESS]
+//!     cargo run --release -p ringway-link --example rdma_bench -- --lossy
 //!
-//! ADDRESS is one of this host's, 127.0.0.1 if it is left out.
+//! ADDRESS is one of this host's, 127.0.0.1 if it is left out. With `--lossy`, the bandwidth through a relay that loses packets,
+//! with selective retransmission and without.
+
+mod relay;
 
 use std::{
     env,
@@ -11,6 +15,11 @@ use std::{
     io::{self, Read, Write},
     net::IpAddr,
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -33,6 +42,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if first.as_deref() == Some("--child") {
         let ip = arguments.next().unwrap_or_default().parse()?;
         return child(ip);
+    }
+    if first.as_deref() == Some("--lossy") {
+        return lossy();
     }
     let ip: IpAddr = first.as_deref().unwrap_or("127.0.0.1").parse()?;
     let mut child = Command::new(env::current_exe()?)
@@ -66,6 +78,49 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// WRITEs of 1 MiB from one thread to another, through a third.
+fn lossy() -> Result<(), Box<dyn Error>> {
+    println!(
+        "{:>6} {:>10} {:>8} {:>12} {:>12}",
+        "lost", "", "GB/s", "sent again", "time-outs"
+    );
+    for lost in [0, 1, 10, 50] {
+        for selective in [false, true] {
+            let ip = "127.0.0.1".parse()?;
+            let [own, peer] = [End::open(ip)?, End::open(ip)?];
+            let addresses = [own.address()?, peer.address()?];
+            let mut told = relay::start(addresses, lost)?;
+            for software in told.iter_mut().filter_map(|it| it.software.as_mut()) {
+                software.selective = selective;
+            }
+            let remotes = [own.own.remote(0), peer.own.remote(0)];
+            let (mut own, mut peer) = (own, peer);
+            own.join(&told[0], remotes[1])?;
+            peer.join(&told[1], remotes[0])?;
+            let done = Arc::new(AtomicBool::new(false));
+            let is_done = done.clone();
+            let answers = thread::spawn(move || {
+                while !is_done.load(Ordering::Relaxed) {
+                    peer.poll().map_err(|error| error.to_string())?;
+                    peer.start = Instant::now();
+                }
+                Ok::<(), String>(())
+            });
+            let bandwidth = own.write_bandwidth(1 << 20)?;
+            done.store(true, Ordering::Relaxed);
+            answers.join().map_err(|_| "the peer's thread panicked")??;
+            let way = if selective { "selective" } else { "go-back-N" };
+            let lost = lost as f64 / 10.0;
+            let [again, sent, timeouts] =
+                ["retransmitted", "packets_sent", "local_ack_timeout_err"]
+                    .map(|name| own.counter(name));
+            let again = 100.0 * again as f64 / sent as f64;
+            println!("{lost:>5}% {way:>10} {bandwidth:>8.3} {again:>11.2}% {timeouts:>12}");
+        }
+    }
+    Ok(())
+}
+
 /// Sends back whatever comes, until something empty does.
 fn child(ip: IpAddr) -> Result<(), Box<dyn Error>> {
     let mut end = End::connect(ip, &mut io::stdin(), &mut io::stdout())?;
@@ -94,11 +149,7 @@ struct End {
 }
 
 impl End {
-    fn connect(
-        ip: IpAddr,
-        from: &mut impl Read,
-        to: &mut impl Write,
-    ) -> Result<Self, Box<dyn Error>> {
+    fn open(ip: IpAddr) -> Result<Self, Box<dyn Error>> {
         let memory = Staging::new(MEMORY);
         let mut device = SoftwareDevice::open(&SoftwareOptions {
             ip,
@@ -106,33 +157,62 @@ impl End {
         })?;
         let own = device.register(memory.memory(), Access::ALL)?;
         let queue_pair = device.create(&QueuePairOptions::default())?;
-        to.write_all(&device.address(queue_pair)?.encode())?;
-        to.write_all(&own.remote.0.to_le_bytes())?;
-        to.write_all(&own.address.to_le_bytes())?;
-        to.flush()?;
-        let (mut address, mut key, mut start) = ([0; Address::LEN], [0; 4], [0; 8]);
-        from.read_exact(&mut address)?;
-        from.read_exact(&mut key)?;
-        from.read_exact(&mut start)?;
-        let mut end = Self {
+        Ok(Self {
             device,
             queue_pair,
             own,
-            peer: Remote {
-                key: Key(u32::from_le_bytes(key)),
-                address: u64::from_le_bytes(start),
-            },
+            peer: own.remote(0),
             completions: Vec::new(),
             done: 0,
             received: Vec::new(),
             start: Instant::now(),
             _memory: memory,
-        };
+        })
+    }
+
+    fn address(&self) -> Result<Address, Box<dyn Error>> {
+        Ok(self.device.address(self.queue_pair)?)
+    }
+
+    fn join(&mut self, address: &Address, peer: Remote) -> Result<(), Box<dyn Error>> {
+        self.peer = peer;
         for _ in 0..DEPTH {
-            end.post_receive()?;
+            self.post_receive()?;
         }
-        end.device.connect(queue_pair, &Address::parse(&address)?)?;
+        Ok(self.device.connect(self.queue_pair, address)?)
+    }
+
+    /// Opens an end and joins it with the one at the other end of the pipes.
+    fn connect(
+        ip: IpAddr,
+        from: &mut impl Read,
+        to: &mut impl Write,
+    ) -> Result<Self, Box<dyn Error>> {
+        let mut end = Self::open(ip)?;
+        to.write_all(&end.address()?.encode())?;
+        to.write_all(&end.own.remote.0.to_le_bytes())?;
+        to.write_all(&end.own.address.to_le_bytes())?;
+        to.flush()?;
+        let (mut address, mut key, mut start) = ([0; Address::LEN], [0; 4], [0; 8]);
+        from.read_exact(&mut address)?;
+        from.read_exact(&mut key)?;
+        from.read_exact(&mut start)?;
+        let peer = Remote {
+            key: Key(u32::from_le_bytes(key)),
+            address: u64::from_le_bytes(start),
+        };
+        end.join(&Address::parse(&address)?, peer)?;
         Ok(end)
+    }
+
+    fn counter(&self, wanted: &str) -> u64 {
+        let mut found = 0;
+        self.device.counters(&mut |name, count| {
+            if name == wanted {
+                found = count;
+            }
+        });
+        found
     }
 
     fn post_receive(&mut self) -> Result<(), Box<dyn Error>> {
