@@ -62,17 +62,22 @@ impl Drop for Staging {
     }
 }
 
+/// Asked for with the alignment that malloc has by itself, as `calloc` then knows which pages are zero, and touches none of them: with a
+/// greater one they would all be there, and written, before they are needed.
 fn allocate(size: usize) -> Memory {
     let align = if size < PAGE { ALIGN } else { PAGE };
-    let Ok(layout) = Layout::from_size_align(size, align) else {
-        unreachable!("a power of two that is at least the alignment is a valid layout")
+    let Ok(layout) = Layout::from_size_align(size + align, align_of::<u128>()) else {
+        panic!("a buffer of {size} bytes, which is more than an address space has")
     };
     // SAFETY: the size is not zero.
-    let ptr = unsafe { alloc_zeroed(layout) };
-    if ptr.is_null() {
+    let start = unsafe { alloc_zeroed(layout) };
+    if start.is_null() {
         handle_alloc_error(layout);
     }
-    // SAFETY: just allocated with this size, and never freed.
+    let skipped = start.addr().next_multiple_of(align) - start.addr();
+    // SAFETY: what is skipped is less than the alignment, by which the allocation is longer than the buffer.
+    let ptr = unsafe { start.add(skipped) };
+    // SAFETY: just allocated, with `size` bytes after what was skipped, and never freed.
     unsafe { Memory::new(ptr, size) }
 }
 

@@ -224,11 +224,14 @@ impl Link {
         };
         let data = settings.data_channels.unwrap_or(data);
         for channel in 0..=data.clamp(1, MAX_CHANNELS - 1) {
-            let depth = if channel == 0 { receives } else { DATA };
+            let (depth, inline) = match channel {
+                0 => (receives, self.inline as u32),
+                _ => (DATA, 0),
+            };
             let pair = device.create(&QueuePairOptions {
                 send_depth: SEND_DEPTH,
                 receive_depth: depth.into(),
-                inline: self.inline as u32,
+                inline,
                 ack_timeout: settings.ack_timeout.unwrap_or(ack_timeout),
                 retries,
                 ..QueuePairOptions::default()
