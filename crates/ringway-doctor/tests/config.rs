@@ -427,6 +427,15 @@ fn users_templates_go_before_those_built_in() {
     fs::write(&template, "interface x\n  mtu {{ mtuu }}\n").unwrap();
     let error = of(Target::Nxos).unwrap_err().to_string();
     assert!(error.contains("nxos.apply.j2:2"), "{error}");
+    // What has no end is no template, and a pipe that nobody writes to is an empty one.
+    fs::remove_file(&template).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &template).unwrap();
+    let error = of(Target::Nxos).unwrap_err().to_string();
+    assert!(error.contains("it has more than 1048576 bytes"), "{error}");
+    fs::remove_file(&template).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&template).status();
+    assert!(made.unwrap().success());
+    assert_eq!(of(Target::Nxos).unwrap().text, "");
     fs::remove_dir_all(&directory).unwrap();
 }
 

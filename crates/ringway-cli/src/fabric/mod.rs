@@ -76,7 +76,7 @@ const LARGEST: u64 = 64 << 20;
 
 /// The fabric of a file.
 pub(crate) fn read(path: &Path) -> Result<ringway_fabric::Fabric> {
-    let text = input::text(path, "fabric file", LARGEST)
+    let text = input::text(path, "fabric", LARGEST)
         .context("expected a fabric, as `ringway fabric new` writes one")?;
     ringway_fabric::Fabric::parse(&text).with_context(|| path.display().to_string())
 }

@@ -13,7 +13,7 @@ use std::{fs, io, path::Path};
 
 use minijinja::{Environment, UndefinedBehavior, Value, syntax::SyntaxConfig, value::Serde};
 
-use crate::intent::Intent;
+use crate::{file, intent::Intent};
 
 pub use job::{Job, Scheduler, render_job};
 pub use ports::PortNameError;
@@ -45,6 +45,9 @@ impl Purpose {
 /// How a rollback and a verification begin, in a comment: by that they are known to be no configurations.
 pub(crate) const UNDOES: &str = "Undoes the configuration of lossless RoCE";
 pub(crate) const SHOWS: &str = "Shows whether the configuration of lossless RoCE works";
+
+/// The largest template, in bytes: those built in have ten thousand at most.
+const LARGEST: u64 = 1 << 20;
 
 /// A configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +121,7 @@ pub fn render(
     let name = format!("{}.{}.j2", target.name(), purpose.name());
     let source = match templates.map(|directory| directory.join(&name)) {
         Some(path) if path.exists() => {
-            fs::read_to_string(&path).map_err(|source| ConfigError::Read {
+            file::text(&path, LARGEST).map_err(|source| ConfigError::Read {
                 path: path.display().to_string(),
                 source,
             })?

@@ -10,6 +10,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use crate::file;
 use journal::Journal;
 
 /// Symbolic links that a path may lead through.
@@ -90,7 +91,7 @@ impl Root {
     pub fn recorded(base: &Path) -> io::Result<Self> {
         let mut root = Self::over(base.to_owned(), false);
         fs::read_dir(base)?;
-        match fs::read(base.join(UNREAD)) {
+        match file::read(&base.join(UNREAD), LARGEST) {
             Ok(bytes) => {
                 let lines = String::from_utf8_lossy(&bytes);
                 for (path, reason) in lines.lines().filter_map(|line| line.split_once('\t')) {
@@ -142,7 +143,9 @@ impl Root {
         let place = self.resolve(path);
         let read = match self.unread.get(&place) {
             Some(reason) => Err(reason.clone()),
-            None => read(&self.base.join(&place)).map_err(|error| Unread::of(&error)),
+            None => {
+                file::read(&self.base.join(&place), LARGEST).map_err(|error| Unread::of(&error))
+            }
         };
         self.note(|journal| journal.read(&place, &read));
         read
@@ -336,17 +339,6 @@ impl Root {
             .map(|journal| journal.into_inner().unwrap_or_else(PoisonError::into_inner))
             .unwrap_or_default()
     }
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    use std::{io::Read as _, os::unix::fs::OpenOptionsExt as _};
-    // A pipe in a tree that somebody sent would be waited for, for ever.
-    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let mut options = fs::OpenOptions::new();
-    let file = options.read(true).custom_flags(nonblocking).open(path)?;
-    let mut bytes = Vec::new();
-    file.take(LARGEST).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Names in the order in which people count: `cpu2` before `cpu10`.
