@@ -333,7 +333,10 @@ impl Communicator {
 impl Communicator {
     pub(crate) fn submit(&self, call: PyResult<Call>) -> PyResult<Work> {
         let Call { request, pins } = call?;
-        let work = self.engine()?.submit(request).map_err(|e| raise(&e))?;
+        let engine = self.engine()?;
+        // It may have to agree with the other ranks on a plan first.
+        let work = Python::attach(|py| py.detach(|| engine.submit(request)));
+        let work = work.map_err(|e| raise(&e))?;
         Ok(Work::new(work, Keep::Pins(pins)))
     }
 

@@ -14,6 +14,7 @@ mod levels;
 mod load;
 mod machine;
 mod model;
+mod pairing;
 mod place;
 mod routes;
 mod shape;
@@ -25,6 +26,7 @@ pub use levels::levels;
 pub use load::{NoPath, expected_load};
 pub use machine::{farthest, machine};
 pub use model::{Fabric, Group, HostKind, Link, Local, NodeId, Role, Tier};
+pub use pairing::{opponent, turns};
 pub use place::{
     BadMatrix, Distances, Load, Matrix, Pattern, Placed, Placement, Start, place, place_within,
     random_order,

@@ -13,11 +13,12 @@ use ringway_plan::{Algorithm, Collective, DataType, Machine, Rank, Topology};
 use ringway_sys::Memory;
 
 use crate::{
-    ArenaBuffer, Descriptor, Error, Form, Origin, Request, Work,
+    ArenaBuffer, Descriptor, Error, Form, Origin, Replan, Request, Work,
+    adapt::Adapt,
     bootstrap::{Part, Store},
     engine::{
-        Candidate, Engine, Limit, Membership, MessageOp, Operands, Plans, Prediction, Task, Way,
-        lock,
+        Candidate, Engine, Limit, Membership, MessageOp, Operands, Plans, Policy, Prediction, Task,
+        Way, lock,
     },
     group::{Group, Stream},
     record::{Call, Recorder},
@@ -243,17 +244,22 @@ impl Communicator {
     /// What the cost model knows of the machines: measured at start where the job has several hosts, see the setting
     /// `probes`.
     pub fn machine(&self) -> Machine {
-        self.engine().policy().machine
+        lock(&self.group.plans).policy().machine
     }
 
     /// On how many hosts the group's ranks are.
     pub fn hosts(&self) -> usize {
-        self.engine().topology(self.members()).hosts().len()
+        self.engine().host_count(self.members())
     }
 
     /// Where [`Self::machine`] comes from.
     pub fn origin(&self) -> Origin {
-        self.engine().origin()
+        lock(&self.group.plans).policy().origin
+    }
+
+    /// How the group's plan has changed since links did, the first change first. See the setting `adapt_after`.
+    pub fn replans(&self) -> Vec<Replan> {
+        self.group.adapting().map_or_else(Vec::new, Adapt::replans)
     }
 
     fn limit(&self, request: &Request) -> Limit {
@@ -293,6 +299,9 @@ impl Communicator {
     ) -> Result<Arc<Task>, Error> {
         let (group, engine) = (&self.group, self.engine());
         let (rank, ranks) = (group.rank, group.size());
+        if let Some(adapt) = group.adapting() {
+            adapt.before_operation(self)?;
+        }
         let mut plans = lock(&group.plans);
         let prepared = match request.parts {
             Some(_) => Arc::new(plans.prepare_uneven(request)?),
@@ -303,6 +312,9 @@ impl Communicator {
         };
         let in_place = request.in_place(rank, ranks, prepared.elements)?;
         let number = group.number();
+        if let Some(adapt) = group.adapting() {
+            adapt.count(&prepared.descriptor);
+        }
         let call = match &group.mapped {
             Some(mapped) => mapped.pass(mapped::Descriptor(prepared.descriptor.encode())) - 1,
             None => number.into(),
@@ -536,6 +548,19 @@ impl Engine {
         seats: &[Seat],
         block: Option<GroupBlock>,
     ) -> Result<Arc<Group>, Error> {
+        let group = self.group_by(id, seats, block, self.policy())?;
+        self.watch(&group);
+        Ok(group)
+    }
+
+    /// As [`Self::group`], by a policy that all members have; it does not adapt.
+    pub(crate) fn group_by(
+        &self,
+        id: u64,
+        seats: &[Seat],
+        block: Option<GroupBlock>,
+        policy: Arc<Policy>,
+    ) -> Result<Arc<Group>, Error> {
         let members: Arc<[Rank]> = seats.iter().map(|seat| seat.rank).collect();
         let Some(rank) = members.iter().position(|&member| member == self.world.rank) else {
             unreachable!("a group is made of the ranks that chose it, this one too")
@@ -558,28 +583,41 @@ impl Engine {
         let plans = Plans::new(
             rank,
             members.clone(),
-            self.topology(&members),
+            self.topology(&members, &policy),
             mapped.is_some(),
             Form::Even,
             self.world.size(),
-            self.policy(),
+            policy,
         );
         Ok(Group::new(id, members, rank, plans, mapped))
     }
 
     /// Where the members of a group are.
-    pub(crate) fn topology(&self, members: &[Rank]) -> Topology {
-        if let Some(site) = &self.policy().site {
-            return site.topology(members);
-        }
-        let mut hosts = Vec::new();
-        let host_of = |&rank: &Rank| {
-            let id = self.world.members[rank].host_id;
-            hosts.iter().position(|h| *h == id).unwrap_or_else(|| {
-                hosts.push(id);
-                hosts.len() - 1
-            })
+    pub(crate) fn topology(&self, members: &[Rank], policy: &Policy) -> Topology {
+        let hosts = self.world.hosts();
+        let topology = match &policy.site {
+            Some(site) => site.topology(members),
+            None => {
+                let mut host_of = vec![0; self.world.size()];
+                for (host, ranks) in hosts.iter().enumerate() {
+                    ranks.iter().for_each(|&rank| host_of[rank] = host);
+                }
+                Topology::new(members.iter().map(|&rank| host_of[rank]).collect())
+            }
         };
-        Topology::new(members.iter().map(host_of).collect())
+        match (&policy.order, &policy.site) {
+            (None, _) => topology,
+            (Some(order), None) => topology.with_order(order.to_vec()),
+            // Of the fabric's hosts some have no ranks.
+            (Some(order), Some(site)) => {
+                let order = order.iter().map(|&host| site.host(hosts[host][0]));
+                topology.with_order(order.collect())
+            }
+        }
+    }
+
+    /// On how many hosts ranks are.
+    pub(crate) fn host_count(&self, members: &[Rank]) -> usize {
+        self.topology(members, &self.policy()).hosts().len()
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -13,6 +13,7 @@ use ringway_plan::{Rank, Topology};
 
 use crate::{
     Form,
+    adapt::Adapt,
     engine::{Plans, lock},
 };
 
@@ -30,6 +31,7 @@ pub(crate) struct Group {
     next_operation: AtomicU32,
     next_split: AtomicU32,
     streams: Mutex<HashMap<Stream, Arc<Self>>>,
+    adapt: OnceLock<Adapt>,
 }
 
 /// A stream of messages from one member to another under one tag.
@@ -57,7 +59,19 @@ impl Group {
             next_operation: AtomicU32::new(0),
             next_split: AtomicU32::new(0),
             streams: Mutex::default(),
+            adapt: OnceLock::new(),
         })
+    }
+
+    /// What adapts its plans to links that change, if anything does.
+    pub(crate) fn adapting(&self) -> Option<&Adapt> {
+        self.adapt.get()
+    }
+
+    /// Has its plans adapted from now on.
+    pub(crate) fn adapt(&self, adapt: Adapt) {
+        // Once is enough.
+        let _ = self.adapt.set(adapt);
     }
 
     pub(crate) fn size(&self) -> usize {

@@ -17,6 +17,7 @@
 //! deadline, and a rank that dies, stops or calls something else is named in every rank's [`Error`].
 #![deny(unsafe_code)]
 
+mod adapt;
 mod batch;
 pub mod bootstrap;
 mod buffer;
@@ -41,6 +42,7 @@ mod tests;
 
 mod work;
 
+pub use adapt::Replan;
 pub use batch::{BatchLimits, BatchStats, Batcher, Ticket};
 pub use buffer::{ArenaBuffer, Buffer};
 pub use communicator::Communicator;

@@ -295,6 +295,9 @@ pub struct Descriptor {
     pub algorithm: Algorithm,
     /// Which form of the operation.
     pub form: Form,
+    /// Which of the group's plans it follows, counted from 0 and after [`Self::PLANS`] from 0 again: where links change,
+    /// there is another.
+    pub plan: u8,
 }
 
 /// The form of an operation.
@@ -320,6 +323,9 @@ impl Form {
 }
 
 impl Descriptor {
+    /// Plans that descriptors tell apart.
+    pub const PLANS: u32 = 16;
+
     /// As two words for other ranks: names by their places in the lists of this version, then elements.
     pub fn encode(&self) -> [u64; 2] {
         let place = |all: &[&str], name: &str| {
@@ -336,6 +342,7 @@ impl Descriptor {
             }) << 16
             | place(&Algorithm::ALL.map(Algorithm::name), self.algorithm.name()) << 24
             | (self.form as u64) << 32
+            | u64::from(self.plan & 0xf) << 36
             | (self.collective.root().unwrap_or(0) as u64) << 40;
         [names, self.elements]
     }
@@ -352,7 +359,8 @@ impl Descriptor {
                 _ => Some(*ReduceOp::ALL.get(place(16))?),
             },
             algorithm: *Algorithm::ALL.get(place(24))?,
-            form: *[Form::Even, Form::Pair, Form::Uneven].get(place(32))?,
+            form: *[Form::Even, Form::Pair, Form::Uneven].get(place(32) & 0xf)?,
+            plan: (place(36) & 0xf) as u8,
             elements,
         };
         // No other words say the same: a root where there is none, say.
@@ -380,6 +388,7 @@ impl Descriptor {
             elements: u64::from(fingerprint) & (LONG - 1),
             algorithm: Algorithm::Direct,
             form: Form::Pair,
+            plan: 0,
         })
     }
 }
@@ -421,7 +430,11 @@ impl fmt::Display for Descriptor {
         if let Some(root) = self.collective.root() {
             write!(f, ", root {root}")?;
         }
-        write!(f, ", by {}", self.algorithm)
+        write!(f, ", by {}", self.algorithm)?;
+        match self.plan {
+            0 => Ok(()),
+            plan => write!(f, ", plan {plan}"),
+        }
     }
 }
 
@@ -477,11 +490,12 @@ mod tests {
             elements: 1 << 40,
             algorithm: Algorithm::Ring,
             form: Form::Even,
+            plan: 3,
         };
         assert_eq!(Descriptor::decode(d.encode()), Some(d));
         assert_eq!(
             d.to_string(),
-            "reduce of 1099511627776 bf16 elements, avg, root 2, by ring"
+            "reduce of 1099511627776 bf16 elements, avg, root 2, by ring, plan 3"
         );
         let message = |dtype, elements| Descriptor {
             collective: Collective::Broadcast { root: 0 },
@@ -490,6 +504,7 @@ mod tests {
             elements,
             algorithm: Algorithm::Direct,
             form: Form::Pair,
+            plan: 0,
         };
         for dtype in DataType::ALL {
             for elements in [0, 1, LONG - 1] {
@@ -501,6 +516,8 @@ mod tests {
         assert_eq!(Descriptor::of_message(long), None);
         assert_eq!(Descriptor::of_message(d.fingerprint()), None);
         let other = Descriptor { elements: 1, ..d };
+        assert_ne!(d.fingerprint(), other.fingerprint());
+        let other = Descriptor { plan: 4, ..d };
         assert_ne!(d.fingerprint(), other.fingerprint());
         assert_eq!(Descriptor::decode([u64::MAX; 2]), None);
         // An all_reduce has no root.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_link::{Loopback, LoopbackOptions};
+use ringway_link::{Loopback, LoopbackOptions, Transport};
 
 use crate::{
     Algorithm, AllReduce, Collective, Communicator, Error, Memory, ReduceOp, Request,
@@ -111,6 +111,25 @@ fn world_at<R: Send>(
     settings: &[(&str, &str)],
     body: impl Fn(Communicator) -> R + Sync,
 ) -> Vec<R> {
+    world_through(
+        |_, endpoint| Box::new(endpoint),
+        hosts,
+        over,
+        ranks,
+        settings,
+        body,
+    )
+}
+
+/// As [`world_at`], with something around each rank's transport.
+pub(crate) fn world_through<R: Send>(
+    wrap: impl Fn(usize, Loopback) -> Box<dyn Transport> + Sync,
+    hosts: &[String],
+    over: Over,
+    ranks: usize,
+    settings: &[(&str, &str)],
+    body: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
     let shelf: Arc<dyn Store> = Arc::new(Shelf::default());
     let options = LoopbackOptions {
         slice_bytes: 4096,
@@ -119,7 +138,7 @@ fn world_at<R: Send>(
     let endpoints = Loopback::world(ranks, options).unwrap();
     std::thread::scope(|scope| {
         let run = |(rank, endpoint): (usize, Loopback)| {
-            let (body, shelf) = (&body, shelf.clone());
+            let (body, wrap, shelf) = (&body, &wrap, shelf.clone());
             scope.spawn(move || {
                 let mut chosen = Settings::default();
                 for (name, value) in settings {
@@ -154,7 +173,7 @@ fn world_at<R: Send>(
                     Over::Messages => None,
                     Over::Mapped => share_host(&world, &chosen).unwrap(),
                 };
-                body(assemble(world, control, chosen, Box::new(endpoint), host).unwrap())
+                body(assemble(world, control, chosen, wrap(rank, endpoint), host).unwrap())
             })
         };
         let threads: Vec<_> = endpoints.into_iter().enumerate().map(run).collect();
@@ -755,7 +774,8 @@ fn ranks_of_a_leaf_are_neighbours() {
                 }
             }
             let members: Vec<usize> = (0..8).collect();
-            comm.engine().topology(&members).hosts().concat()
+            let policy = comm.engine().policy();
+            comm.engine().topology(&members, &policy).hosts().concat()
         },
     );
     for order in &orders {

@@ -134,6 +134,13 @@ pub struct Pending<B> {
     buffer: PhantomData<fn() -> B>,
 }
 
+impl<B> Pending<B> {
+    /// The operation, which has the buffer.
+    pub(crate) fn into_task(self) -> Arc<Task> {
+        self.work.task
+    }
+}
+
 impl<B: Send + 'static> Pending<B> {
     /// Whether it has ended.
     pub fn is_done(&self) -> bool {

@@ -96,7 +96,11 @@ fn mistakes_in_files_are_named() {
         ),
         (
             "communication:\n  colour: red\n",
-            ["yaml:2:", "`colour`", "known are algorithm, arena_size"],
+            [
+                "yaml:2:",
+                "`colour`",
+                "known are adapt_after, algorithm, arena_size",
+            ],
         ),
         (
             "comunication: {}\n",
@@ -313,7 +317,7 @@ fn mistakes_in_variables_are_named() {
 /// What `config show` prints reads back as the same value, for every setting.
 #[test]
 fn rows_read_back() {
-    let chosen = "algorithm: 'ring:0-max', arena_size: 1TiB, batch_max: 5MB, batch_min: 2MB, batch_window: 5ms, \
+    let chosen = "adapt_after: 2s, algorithm: 'ring:0-max', arena_size: 1TiB, batch_max: 5MB, batch_min: 2MB, batch_window: 5ms, \
                   buffer_size: 100000, connect_timeout: 1.5s, \
                   fabric: net.yaml, failure_after: 4s, heartbeat: 1s, hierarchy_levels: 2, interfaces: '^lo', log: debug, \
                   memory_limit: 1GB, port: 1-2, probe_lifetime: 1h, probes: refresh, queue_pairs: 8, record: job.rec, registered_limit: 1GB, ring_size: 7, \

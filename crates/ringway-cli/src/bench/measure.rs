@@ -43,6 +43,8 @@ pub(crate) struct Sample {
     /// The slowest rank's time of each iteration, ascending.
     pub(crate) times: Vec<f64>,
     pub(crate) wrong: u64,
+    /// Plans that the job had had before, as links changed.
+    pub(crate) replans: usize,
 }
 
 impl Sample {
@@ -139,6 +141,7 @@ impl Measure<'_> {
             iterations: times.len(),
             times,
             wrong,
+            replans: comm.replans().len(),
         })
     }
 

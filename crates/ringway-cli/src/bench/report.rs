@@ -86,6 +86,7 @@ pub(crate) fn json(rows: &[Sample]) -> Result<String> {
                     "max": row.percentile(1.0),
                 },
                 "predicted_us": row.predicted,
+                "replans": row.replans,
                 "algbw_gbps": row.algbw(),
                 "busbw_gbps": row.busbw(),
                 "wrong": row.wrong,

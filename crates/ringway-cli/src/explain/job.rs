@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ringway::{
-    Builder, Collective, Communicator, DataType, Link, ReduceOp, bootstrap::Launch,
+    Algorithm, Builder, Collective, Communicator, DataType, Link, ReduceOp, bootstrap::Launch,
     settings::Settings,
 };
 
@@ -33,6 +33,10 @@ impl Explain {
             .launch(launch)
             .connect()?;
         let bytes = vector(collective, self.size, comm.size());
+        if self.iters > 0 {
+            // Jobs try algorithms once operations have shown what counts.
+            self.measure(&comm, collective, bytes, None, SHOWING)?;
+        }
         let mut candidates: Vec<Candidate> = comm
             .candidates(collective, bytes)
             .into_iter()
@@ -52,7 +56,13 @@ impl Explain {
             .map_or(Duration::MAX, |c| c.total() * RUN);
         for candidate in &mut candidates {
             if self.iters > 0 && (candidate.total() <= most || candidate.algorithm == chosen) {
-                candidate.measured = Some(self.measure(&comm, collective, bytes, candidate)?);
+                candidate.measured = Some(self.measure(
+                    &comm,
+                    collective,
+                    bytes,
+                    Some(candidate.algorithm),
+                    self.iters,
+                )?);
             }
         }
         comm.barrier()?;
@@ -73,6 +83,7 @@ impl Explain {
             json["choice"] = chosen.name().into();
             json["why"] = why.into();
             json["links"] = links(&comm);
+            json["replans"] = replans(&comm).into();
             return output::print_json(&json);
         }
         let mut text = format!(
@@ -81,6 +92,9 @@ impl Explain {
             comm.path(),
             machine(&comm)
         );
+        for replan in replans(&comm) {
+            text += &format!("  {replan}\n");
+        }
         text += &self.as_text(hosts, &candidates, why);
         if let Some(line) = accuracy(&candidates, chosen) {
             text += &line;
@@ -93,7 +107,8 @@ impl Explain {
         comm: &Communicator,
         collective: Collective,
         bytes: usize,
-        candidate: &Candidate,
+        algorithm: Option<Algorithm>,
+        iterations: u32,
     ) -> Result<Duration> {
         let measure = Measure {
             comm,
@@ -101,8 +116,8 @@ impl Explain {
             dtype: DataType::F32,
             op: ReduceOp::Sum,
             placement: Placement::Arena,
-            algorithm: Some(candidate.algorithm),
-            iterations: self.iters,
+            algorithm,
+            iterations,
             seconds: None,
             warmup: 1,
             check: false,
@@ -111,6 +126,9 @@ impl Explain {
         Ok(Duration::from_secs_f64(median / 1e6))
     }
 }
+
+/// Operations after which a job tries algorithms: with their barriers, as many as lie before its first comparison.
+const SHOWING: u32 = 8;
 
 /// Whole elements, and as many for each rank's part.
 fn vector(collective: Collective, bytes: usize, ranks: usize) -> usize {
@@ -165,8 +183,13 @@ fn links(comm: &Communicator) -> serde_json::Value {
     })
 }
 
+/// What has changed since the job began.
+fn replans(comm: &Communicator) -> Vec<String> {
+    comm.replans().iter().map(ToString::to_string).collect()
+}
+
 /// How far predictions were off, and what the choice cost.
-fn accuracy(candidates: &[Candidate], chosen: ringway::Algorithm) -> Option<String> {
+fn accuracy(candidates: &[Candidate], chosen: Algorithm) -> Option<String> {
     let mut off: Vec<f64> = candidates
         .iter()
         .filter_map(|c| Some((c.off()? - 1.0).abs() * 100.0))

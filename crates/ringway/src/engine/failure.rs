@@ -21,18 +21,28 @@ impl Engine {
     /// Ends `task` with the job's failure, or with its own if its deadline has passed. Its memory is not
     /// touched any more when this returns.
     pub(super) fn fail(&self, task: &Task, now: Instant) {
+        if now < task.deadline && self.control.failure().is_none() {
+            return;
+        }
+        self.give_up(task, task.limit.time);
+    }
+
+    /// Ends `task`, which has not ended in `time`.
+    fn give_up(&self, task: &Task, time: Duration) {
+        if task.is_done() {
+            return;
+        }
         let op = lock(&self.driver).cancel(task.group, task.number);
         let waiting = op.as_ref().and_then(|op| op.waiting_for().next());
         let failure = match (self.control.failure(), &waiting) {
             (Some(failure), _) => failure,
-            (None, _) if now < task.deadline => return,
             (None, Some((peer, _))) if self.control.has_left(*peer) => {
                 self.control.report(*peer, Cause::Left)
             }
             (None, waiting) => {
                 let awaited = waiting.as_ref().map(|(peer, _)| *peer);
                 let label = task.label(self.world.rank);
-                self.report_timeout(&label, &task.limit, task.limit.time, awaited)
+                self.report_timeout(&label, &task.limit, time, awaited)
             }
         };
         let mut context = format!(
@@ -49,6 +59,17 @@ impl Engine {
         }
         context += "]";
         task.finish(Err(Error::Failed { failure, context }));
+    }
+
+    /// Drives until `task` has ended, or ends it, and the job, when `time` has passed.
+    pub(crate) fn wait_within(&self, task: &Task, time: Duration) -> Result<(), Error> {
+        match self.wait_for(task, time) {
+            Some(result) => result,
+            None => {
+                self.give_up(task, time);
+                self.wait(task)
+            }
+        }
     }
 
     /// Tells all ranks that an operation of this rank's has not ended in `time`.
@@ -134,6 +155,7 @@ impl Engine {
         }
         let left = driver
             .ops()
+            .filter(|op| !op.task.is_optional())
             .flat_map(|op| op.waiting_for())
             .map(|(peer, _)| peer)
             .find(|&peer| self.control.has_left(peer));

@@ -96,6 +96,7 @@ mod tests {
             elements: 4,
             algorithm: Algorithm::Direct,
             form: Form::Pair,
+            plan: 0,
         };
         let label = Label {
             descriptor: &descriptor,

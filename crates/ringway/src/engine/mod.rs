@@ -12,6 +12,7 @@ mod mapped;
 mod message;
 mod past;
 mod plans;
+mod samples;
 mod site;
 mod task;
 mod tuning;
@@ -39,13 +40,15 @@ pub(crate) use label::{Label, Limit};
 pub(crate) use message::{MessageOp, Operands};
 pub use past::{Candidate, Prediction};
 pub(crate) use plans::{Plans, Policy, Way};
+pub(crate) use samples::{Kind, Samples};
 pub(crate) use site::Site;
 pub(crate) use task::{Task, after, lock, spawn, try_lock};
-pub(crate) use tuning::Tuning;
+pub(crate) use tuning::{Tried, Tuning};
 use worker::Worker;
 
 use crate::{
     Descriptor, Error, Form,
+    adapt::Adapt,
     bootstrap::World,
     control::{Control, Direction},
     group::Group,
@@ -65,8 +68,8 @@ pub(crate) struct Engine {
     policy: Mutex<Arc<Policy>>,
     /// Writes down operations, once the job has begun.
     recorder: OnceLock<Arc<Recorder>>,
-    /// Where the policy's numbers come from.
-    origin: Mutex<Origin>,
+    /// How long links must have changed before groups adapt; none: they do not. Rank 0's setting, once it is known.
+    adapt_after: OnceLock<Duration>,
     /// Kept for the life of the job, see [`Engine::group`].
     pub(crate) mapped_groups: Mutex<Vec<MappedGroup>>,
     /// The longest message that the transport takes in one piece.
@@ -144,10 +147,14 @@ impl Engine {
         let policy = Policy {
             machine,
             tuning: None,
+            tried: Vec::new(),
             overrides,
             ring_size: values.ring_size,
             flat: values.hierarchy_levels == Some(1),
             site: site.map(Arc::new),
+            order: None,
+            origin: Origin::Assumed,
+            plan: 0,
         };
         let system = |what: &str, e: &dyn std::fmt::Display| {
             Error::Memory(format!(
@@ -169,7 +176,7 @@ impl Engine {
             host,
             policy: Mutex::new(Arc::new(policy)),
             recorder: OnceLock::new(),
-            origin: Mutex::new(Origin::Assumed),
+            adapt_after: OnceLock::new(),
             mapped_groups: Mutex::default(),
             slice_bytes,
             driver: Mutex::new(Driver::new(transport)),
@@ -232,26 +239,32 @@ impl Engine {
         Some((recorder.clone(), call))
     }
 
-    pub(crate) fn origin(&self) -> Origin {
-        *lock(&self.origin)
+    /// Has groups to come choose by this policy, and `group`, which must have nothing in flight.
+    pub(crate) fn adopt(&self, policy: Policy, group: &Group) {
+        let policy = Arc::new(policy);
+        *lock(&self.policy) = policy.clone();
+        self.adopt_in(policy, group);
     }
 
-    /// Has groups to come choose by this machine, and `group`, which must have nothing in flight.
-    pub(crate) fn adopt(
-        &self,
-        machine: Machine,
-        tuning: Option<Tuning>,
-        origin: Origin,
-        group: &Group,
-    ) {
-        *lock(&self.origin) = origin;
-        let mut policy = lock(&self.policy);
-        *policy = Arc::new(Policy {
-            machine,
-            tuning,
-            ..(**policy).clone()
-        });
-        lock(&group.plans).adopt(policy.clone());
+    /// Has `group` choose by this policy.
+    pub(crate) fn adopt_in(&self, policy: Arc<Policy>, group: &Group) {
+        let topology = self.topology(&group.members, &policy);
+        lock(&group.plans).adopt(policy, topology);
+    }
+
+    /// Has groups of all ranks, those to come too, adapt to links that have changed for so long.
+    pub(crate) fn adapt_after(&self, lasting: Duration, world: &Group) {
+        // It is said once, by whoever starts the job.
+        let _ = self.adapt_after.set(lasting);
+        self.watch(world);
+    }
+
+    /// Has a group adapt, if it is one that does.
+    pub(crate) fn watch(&self, group: &Group) {
+        let is_world = group.members.iter().copied().eq(0..self.world.size());
+        if let (Some(&lasting), true, None) = (self.adapt_after.get(), is_world, &group.mapped) {
+            group.adapt(Adapt::new(group, lasting));
+        }
     }
 
     /// Makes whoever sleeps look again.

@@ -11,9 +11,10 @@ use ringway_plan::{
 use super::{
     Site,
     past::{Candidate, Past, Prediction},
-    tuning::Tuning,
+    samples::{Kind, Samples},
+    tuning::{Tried, Tuning},
 };
-use crate::{Descriptor, Error, Form, Request};
+use crate::{Descriptor, Error, Form, Request, probe::Origin};
 
 /// What calls have in common that are prepared alike.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,11 +25,14 @@ pub(crate) struct Call {
     algorithm: Option<Algorithm>,
     input: usize,
     output: usize,
+    /// By which of the group's plans.
+    plan: u32,
 }
 
 impl Call {
-    const fn of(request: &Request) -> Self {
+    const fn of(request: &Request, plan: u32) -> Self {
         Self {
+            plan,
             collective: request.collective,
             dtype: request.dtype,
             op: request.op,
@@ -63,12 +67,20 @@ pub(crate) struct Policy {
     pub(crate) machine: Machine,
     /// For groups of all ranks.
     pub(crate) tuning: Option<Tuning>,
+    /// For groups of all ranks; goes before `tuning`.
+    pub(crate) tried: Vec<Tried>,
     pub(crate) overrides: Overrides,
     pub(crate) ring_size: Option<usize>,
     /// No hierarchy, though ranks share hosts.
     pub(crate) flat: bool,
     /// Where the ranks are, if that is known.
     pub(crate) site: Option<Arc<Site>>,
+    /// Hosts side by side, numbered by their lowest rank, as measured while the job ran; before, the site's order counts.
+    pub(crate) order: Option<Arc<[usize]>>,
+    /// Where `machine` and `tuning` come from.
+    pub(crate) origin: Origin,
+    /// How many policies a group has had before, as its links changed.
+    pub(crate) plan: u32,
 }
 
 /// A group's schedules, and what waits for the next operation of its kind.
@@ -92,6 +104,8 @@ pub(crate) struct Plans {
     compiled: HashMap<(Collective, Algorithm), MappedSchedule>,
     executors: HashMap<(Call, bool), Vec<Executor>>,
     past: Past,
+    /// Where the group adapts: times of operations since its ranks last compared them.
+    samples: Option<Samples>,
 }
 
 /// Calls to look through before hashing, which takes longer than a comparison or four.
@@ -115,10 +129,7 @@ impl Plans {
         world: usize,
         policy: Arc<Policy>,
     ) -> Self {
-        let topology = match policy.ring_size {
-            Some(ranks) => topology.with_group(ranks),
-            None => topology,
-        };
+        let topology = grouped(topology, &policy);
         let is_world = members.iter().copied().eq(0..world);
         Self {
             rank,
@@ -135,16 +146,19 @@ impl Plans {
             compiled: HashMap::new(),
             executors: HashMap::new(),
             past: Past::default(),
+            samples: None,
         }
     }
 
-    /// Chooses by another policy from now on. No operation is in flight: one would bring back an executor of the choice
-    /// before.
-    pub(crate) fn adopt(&mut self, policy: Arc<Policy>) {
+    /// Chooses by another policy from now on. Of the plan that counted before no operation is in flight, unless the new one has
+    /// another number: an executor of the choice before would come back.
+    pub(crate) fn adopt(&mut self, policy: Arc<Policy>, topology: Topology) {
+        self.topology = grouped(topology, &policy);
         self.policy = policy;
         self.recent.clear();
         self.prepared.clear();
         self.executors.clear();
+        self.compiled.clear();
         // Of algorithms that were measured, most are never chosen.
         self.schedules.clear();
         self.busiest.clear();
@@ -159,13 +173,17 @@ impl Plans {
             dtype,
             elements,
             form,
+            plan,
             ..
         } = *descriptor;
         let elements = usize::try_from(elements);
-        // The model knows neither single messages nor parts of different lengths.
-        let (Form::Even, Ok(elements)) = (form, elements) else {
+        // The model knows neither single messages nor parts of different lengths, nor this one any more what it said before.
+        let (Form::Even, Ok(elements), true) = (form, elements, plan == self.plan()) else {
             return;
         };
+        if let Some(samples) = &mut self.samples {
+            samples.note(Kind::of(descriptor), took);
+        }
         let bytes = elements * dtype.size();
         let known = self.past.entry(collective, algorithm, bytes);
         let predicted = match known {
@@ -187,9 +205,23 @@ impl Plans {
         self.policy.clone()
     }
 
+    /// What tells ranks apart that follow different plans: they must not exchange messages.
+    fn plan(&self) -> u8 {
+        match self.form {
+            // Two ranks may see a change between other messages of theirs, and there is but one way for a message.
+            Form::Pair => 0,
+            _ => (self.policy.plan % Descriptor::PLANS) as u8,
+        }
+    }
+
+    /// Where times of operations are collected; none if nobody has asked for that.
+    pub(crate) const fn samples(&mut self) -> &mut Option<Samples> {
+        &mut self.samples
+    }
+
     /// Checks a call and prepares it, unless that was done before.
     pub(crate) fn prepare(&mut self, request: &Request) -> Result<&Arc<Prepared>, Error> {
-        let call = Call::of(request);
+        let call = Call::of(request, self.policy.plan);
         if let Some(at) = self.recent.iter().position(|recent| recent.call == call) {
             return Ok(&self.recent[at]);
         }
@@ -227,6 +259,7 @@ impl Plans {
             count,
         ) = (call, elements as u64);
         let descriptor = Descriptor {
+            plan: self.plan(),
             collective,
             dtype,
             op,
@@ -257,7 +290,7 @@ impl Plans {
     /// Prepares a call in the `v` form, which is different each time.
     pub(crate) fn prepare_uneven(&mut self, request: &Request) -> Result<Prepared, Error> {
         let elements = request.check(self.rank, self.topology.ranks())?;
-        let call = Call::of(request);
+        let call = Call::of(request, self.policy.plan);
         let algorithm = call.algorithm.unwrap_or(Algorithm::Direct);
         let schedule = self.schedule(call.collective, algorithm)?;
         if !schedule.uneven() {
@@ -274,6 +307,7 @@ impl Plans {
         } = call;
         let form = Form::Uneven;
         let descriptor = Descriptor {
+            plan: self.plan(),
             collective,
             dtype,
             op,
@@ -345,12 +379,19 @@ impl Plans {
         let machine = &self.policy.machine;
         let cost = estimate(collective, algorithm, bytes, &self.topology, machine)?;
         let shared = self.busiest(collective, algorithm) * bytes as f64;
-        let tuning = self.policy.tuning.filter(|_| self.is_world);
+        let policy = &self.policy;
+        let tuning = policy.tuning.filter(|_| self.is_world);
+        let tried = policy.tried.iter().filter(|_| self.is_world);
+        let tried = tried
+            .filter(|tried| tried.covers(collective, bytes))
+            .find_map(|tried| tried.of(algorithm));
         Some(Candidate {
             algorithm,
             cost,
             contention: cost.contention(shared),
-            thousandths: tuning.map_or(1000, |t| t.thousandths(collective, algorithm, bytes)),
+            thousandths: tried
+                .or_else(|| Some(tuning?.thousandths(collective, algorithm, bytes)))
+                .unwrap_or(1000),
         })
     }
 
@@ -407,6 +448,9 @@ impl Plans {
 
     /// Takes back an executor whose operation has ended well.
     pub(crate) fn reuse(&mut self, (call, in_place): (Call, bool), mut executor: Executor) {
+        if call.plan != self.policy.plan {
+            return;
+        }
         if self.executors.len() >= CALLS && !self.executors.contains_key(&(call, in_place)) {
             self.executors.clear();
         }
@@ -415,5 +459,13 @@ impl Plans {
             .entry((call, in_place))
             .or_default()
             .push(executor);
+    }
+}
+
+/// A topology with groups as large as the settings want them.
+fn grouped(topology: Topology, policy: &Policy) -> Topology {
+    match policy.ring_size {
+        Some(ranks) => topology.with_group(ranks),
+        None => topology,
     }
 }

@@ -98,6 +98,16 @@ impl Site {
             .with_levels(self.levels.iter().map(of_rank).collect())
     }
 
+    /// The host of a rank, by the fabric's number.
+    pub(crate) fn host(&self, rank: Rank) -> usize {
+        self.ports[rank].host
+    }
+
+    /// The hosts that have ranks, side by side, by the fabric's numbers.
+    pub(crate) fn order(&self) -> &[usize] {
+        &self.order
+    }
+
     /// The seconds for each byte of the vector that the busiest link takes; 0 where that isn't known: there are too many
     /// ranks, or no path.
     pub(crate) fn busiest(&self, members: &[Rank], schedule: &Schedule) -> f64 {

@@ -45,6 +45,8 @@ pub(crate) struct Task {
     mapped: OnceLock<MappedTask>,
     /// Its number in the recording, if there is one.
     recorded: OnceLock<(Arc<Recorder>, Call)>,
+    /// Nobody is hurt if it does not end: peers may leave before.
+    optional: AtomicBool,
     done: AtomicBool,
     end: Mutex<End>,
     ended: Condvar,
@@ -123,6 +125,7 @@ impl Task {
             plan,
             mapped: OnceLock::new(),
             recorded: OnceLock::new(),
+            optional: AtomicBool::new(false),
             done: AtomicBool::new(false),
             end: Mutex::new(End::default()),
             ended: Condvar::new(),
@@ -156,6 +159,15 @@ impl Task {
             }
             None => end.callback = Some(callback),
         }
+    }
+
+    /// Whether the job can do without its end.
+    pub(crate) fn set_optional(&self, optional: bool) {
+        self.optional.store(optional, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_optional(&self) -> bool {
+        self.optional.load(Ordering::Relaxed)
     }
 
     /// Set once, by whoever starts it.

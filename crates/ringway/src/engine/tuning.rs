@@ -33,6 +33,38 @@ impl Tuning {
     }
 }
 
+/// Thousandths of their predicted time that algorithms took for all-reduces of all ranks which were as long as the program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tried {
+    /// Bytes of the vector: their logarithm.
+    class: u32,
+    /// By the place in [`Algorithm::ALL`].
+    thousandths: [Option<u64>; Algorithm::ALL.len()],
+}
+
+impl Tried {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self {
+            class: bytes.max(1).ilog2(),
+            thousandths: [None; Algorithm::ALL.len()],
+        }
+    }
+
+    /// Whether it says something of such operations.
+    pub(crate) fn covers(&self, collective: Collective, bytes: usize) -> bool {
+        collective == Collective::AllReduce && self.class == bytes.max(1).ilog2()
+    }
+
+    /// None of an algorithm that was not tried.
+    pub(crate) const fn of(&self, algorithm: Algorithm) -> Option<u64> {
+        self.thousandths[algorithm.place()]
+    }
+
+    pub(crate) const fn set(&mut self, algorithm: Algorithm, thousandths: u64) {
+        self.thousandths[algorithm.place()] = Some(thousandths);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,12 +6,16 @@
 //! and of a long vector: by these the model's times of all-reduces are corrected. That takes some 100 ms, on slow links some more;
 //! rank 0 keeps the outcome in a file, for the next job on these hosts. All ranks choose by rank 0's numbers, which are whole: so they choose alike.
 
+mod again;
 mod cache;
 mod fingerprint;
 mod measure;
+mod pairs;
+mod trial;
 
 use std::{
     fmt,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -21,12 +25,14 @@ use crate::{
     Communicator, Element, Error, Request,
     buffer::{exclusive, shared},
     communicator::Seat,
-    engine::Tuning,
+    engine::{Policy, Tuning, lock},
     group::mix,
     settings::Probing,
 };
+pub(crate) use again::again;
 use cache::Cache;
 use measure::Field;
+pub(crate) use trial::tried;
 
 /// Where the numbers come from that algorithms are chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +46,8 @@ pub enum Origin {
         /// Whole seconds.
         age: Duration,
     },
+    /// Measured while this job ran, because its links had changed.
+    Changed,
 }
 
 impl fmt::Display for Origin {
@@ -47,6 +55,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Assumed => f.write_str("assumed"),
             Self::Measured => f.write_str("measured at this job's start"),
+            Self::Changed => f.write_str("measured when this job's links had changed"),
             Self::Kept { age } => write!(f, "measured {} s ago", age.as_secs()),
         }
     }
@@ -164,7 +173,7 @@ enum Notice {
 impl Notice {
     fn words(&self) -> [u64; NUMBERS + 2] {
         let (kind, age, numbers) = match self {
-            Self::Off | Self::Known(Origin::Assumed, _) => (0, 0, [0; NUMBERS]),
+            Self::Off | Self::Known(Origin::Assumed | Origin::Changed, _) => (0, 0, [0; NUMBERS]),
             Self::Measure => (1, 0, [0; NUMBERS]),
             Self::Known(Origin::Measured, numbers) => (2, 0, numbers.words()),
             Self::Known(Origin::Kept { age }, numbers) => (3, age.as_secs(), numbers.words()),
@@ -189,12 +198,7 @@ impl Notice {
     /// What rank 0 says, on all ranks.
     fn share(self, comm: &Communicator) -> Result<Self, Error> {
         let mut words = self.words();
-        let memory = exclusive(&mut words);
-        let root = 0;
-        comm.run(
-            Request::new(Collective::Broadcast { root }, u64::DTYPE, memory, memory)
-                .algorithm(Algorithm::Tree),
-        )?;
+        share(comm, &mut words)?;
         Ok(Self::from_words(words))
     }
 }
@@ -241,9 +245,20 @@ pub(crate) fn learn(comm: &Communicator) -> Result<Origin, Error> {
     if comm.rank() == 0 {
         tracing::info!(?numbers, "links and reductions, {origin}");
     }
-    let before = engine.policy().machine;
-    let machine = numbers.machine(&before);
-    engine.adopt(machine, Some(numbers.tuning), origin, &comm.group);
+    let before = engine.policy();
+    let policy = Policy {
+        machine: numbers.machine(&before.machine),
+        tuning: Some(numbers.tuning),
+        origin,
+        ..(*before).clone()
+    };
+    engine.adopt(policy, &comm.group);
+    let lasting = values.adapt_after.unwrap_or(Duration::ZERO).as_nanos();
+    let mut lasting = [u64::try_from(lasting).unwrap_or(u64::MAX)];
+    share(comm, &mut lasting)?;
+    if lasting != [0] {
+        engine.adapt_after(Duration::from_nanos(lasting[0]), &comm.group);
+    }
     Ok(origin)
 }
 
@@ -265,7 +280,8 @@ fn measure(comm: &Communicator) -> Result<Numbers, Error> {
     let leaders: Vec<Rank> = (0..chosen)
         .map(|at| hosts[at * hosts.len() / chosen][0])
         .collect();
-    let mut machine = engine.policy().machine;
+    let policy = lock(&comm.group.plans).policy();
+    let mut machine = policy.machine;
     let mut long = measure::COMPARED;
     if comm.rank() == 0 {
         let rate = measure::reduce_rate();
@@ -275,8 +291,9 @@ fn measure(comm: &Communicator) -> Result<Numbers, Error> {
         if ranks.len() > 1 && ranks.contains(&comm.rank()) {
             let seat = |&rank: &Rank| Seat { rank, block: None };
             let seats: Vec<Seat> = ranks.iter().map(seat).collect();
-            let group = engine.group(mix(&[id]) >> 1, &seats, None)?;
-            let topology = engine.topology(ranks);
+            let id_here = mix(&[id, comm.group.id]) >> 1;
+            let group = engine.group_by(id_here, &seats, None, policy.clone())?;
+            let topology = engine.topology(ranks, &policy);
             let comm = Communicator {
                 membership: comm.membership.clone(),
                 group,
@@ -306,7 +323,13 @@ fn measure(comm: &Communicator) -> Result<Numbers, Error> {
         return Ok(Numbers::of(&machine, tuning));
     }
     // Nothing that follows lets the model choose until all ranks have the same.
-    engine.adopt(machine, None, Origin::Measured, &comm.group);
+    let untuned = Policy {
+        machine,
+        tuning: None,
+        tried: Vec::new(),
+        ..(*policy).clone()
+    };
+    engine.adopt_in(Arc::new(untuned), &comm.group);
     for (at, compared) in field.compare(long)?.into_iter().enumerate() {
         tuning.bytes[at] = compared.bytes as u64;
         for (place, found) in compared.thousandths.into_iter().enumerate() {
@@ -315,6 +338,13 @@ fn measure(comm: &Communicator) -> Result<Numbers, Error> {
         }
     }
     Ok(Numbers::of(&machine, tuning))
+}
+
+/// Rank 0's words, on all.
+fn share(comm: &Communicator, words: &mut [u64]) -> Result<(), Error> {
+    let memory = exclusive(words);
+    let collective = Collective::Broadcast { root: 0 };
+    comm.run(Request::new(collective, u64::DTYPE, memory, memory).algorithm(Algorithm::Tree))
 }
 
 /// What every rank says, on rank 0.

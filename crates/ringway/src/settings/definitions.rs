@@ -39,6 +39,26 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// All settings, by name.
 pub const DEFINITIONS: &[Definition] = &[
     Definition {
+        name: "adapt_after",
+        default: "5s",
+        expected: "`off`, or a duration from 100ms to 1h",
+        doc: "How long operations must have been a quarter slower, or quicker, than usual for all ranks of a job of several hosts to measure \
+              links anew and go on by a better plan, if there is one. Such a job also tries algorithms that should be nearly the quickest, for 1.5 s each length of all-reduce that counts most. `off`, or `probes: off`, never does. Rank 0's counts.",
+        set: |v, text| {
+            put(
+                &mut v.adapt_after,
+                match text {
+                    "off" => Ok(None),
+                    _ => duration(text, 100 * MILLISECOND, HOUR).map(Some),
+                },
+            )
+        },
+        show: |v| {
+            v.adapt_after
+                .map_or_else(|| "off".to_owned(), show_duration)
+        },
+    },
+    Definition {
         name: "algorithm",
         default: "auto",
         expected: "an algorithm (`ring`, `tree`, `hierarchical` ...), `auto`, or a choice by size such as \

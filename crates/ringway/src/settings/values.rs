@@ -9,6 +9,8 @@ use super::DEFINITIONS;
 /// The value of every setting; [`DEFINITIONS`] says what each means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Values {
+    /// How long links must have changed before a job adapts to that; none: never.
+    pub adapt_after: Option<Duration>,
     /// An algorithm, `auto`, or a choice by size; read by the selector.
     pub algorithm: String,
     /// Virtual bytes reserved for the shared-memory arena of a rank.
@@ -64,6 +66,7 @@ pub struct Values {
 impl Default for Values {
     fn default() -> Self {
         let mut values = Self {
+            adapt_after: None,
             algorithm: String::new(),
             arena_size: 0,
             batch_max: 0,

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ringway::{Builder, Communicator, DataType, bootstrap::Launch};
+use ringway_fabric::{opponent, turns};
 
 use super::{
     cluster::{median, racks},
@@ -222,50 +223,9 @@ impl Field<'_> {
     }
 }
 
-/// In so many turns each host meets each other.
-const fn turns(hosts: usize) -> usize {
-    match hosts % 2 {
-        0 => hosts - 1,
-        _ => hosts,
-    }
-}
-
-/// Whom a host meets in a turn: one stays, the others go round. Of an odd number one rests.
-fn opponent(hosts: usize, turn: usize, me: usize) -> Option<usize> {
-    let turns = turns(hosts);
-    let partner = if me == turns {
-        // Who is opposite of the one that stays: 2 x = turn.
-        (turn * turns.div_ceil(2)) % turns
-    } else {
-        let other = (turns + turn - me % turns) % turns;
-        if other == me { turns } else { other }
-    };
-    (partner < hosts).then_some(partner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_host_meets_each_other_once() {
-        for hosts in 2..=9 {
-            let mut met = vec![vec![0; hosts]; hosts];
-            for turn in 0..turns(hosts) {
-                for (me, row) in met.iter_mut().enumerate() {
-                    if let Some(peer) = opponent(hosts, turn, me) {
-                        assert_eq!(opponent(hosts, turn, peer), Some(me), "{hosts} {turn}");
-                        row[peer] += 1;
-                    }
-                }
-            }
-            for (me, row) in met.iter().enumerate() {
-                for (peer, &times) in row.iter().enumerate() {
-                    assert_eq!(times, usize::from(me != peer), "{hosts}: {me} and {peer}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn lldp_tells_racks_if_all_hosts_have_a_neighbour() {

@@ -1,0 +1,324 @@
+//! When links are to be looked at anew. It knows no clock but the times that it is given, which are the same on all ranks, and
+//! so is what it says.
+
+use std::{collections::HashMap, time::Duration};
+
+use crate::engine::Kind;
+
+/// Thousandths of the usual time: beyond these an operation is slower, or quicker, than usual. Halved links are far beyond, what
+/// runs differ by is not.
+const SLOWER: u128 = 1250;
+const QUICKER: u128 = 800;
+
+/// Short operations between two comparisons, of which a long one counts as many: what a comparison costs no time worth speaking of
+/// beside, and what a program that goes on to long ones after short ones has soon done.
+const INTERVALS: std::ops::RangeInclusive<u32> = 16..=4096;
+
+/// Comparisons within the time that a change must last.
+const COMPARISONS: u32 = 4;
+
+/// Between two looks there are at least so many of that time, and twice as many after each look that came soon again.
+const REST: u32 = 4;
+
+/// At most.
+const LONGEST_REST: u32 = 64;
+
+/// Kinds of operations whose usual time is known, at most.
+const MOST_KINDS: usize = 64;
+
+/// What all ranks know of the operations since they last compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Compared {
+    /// Which of them moved the most bytes, and how long they took: the least of all ranks' quartiles, as the rank that comes
+    /// last does not wait for others. None if a rank knows too few.
+    pub(super) kind: Option<(Kind, Duration)>,
+    /// How long that was.
+    pub(super) elapsed: Duration,
+}
+
+/// Why links are looked at anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Operations have taken so many thousandths of their usual time, and have done so for long enough.
+    Trend { kind: Kind, thousandths: u64 },
+    /// Links have changed before, and a change back need not be seen: what went over them goes another way.
+    Again { kind: Kind },
+}
+
+impl Cause {
+    pub(super) const fn kind(&self) -> Kind {
+        match self {
+            Self::Trend { kind, .. } | Self::Again { kind } => *kind,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Judge {
+    /// How long a change must last.
+    lasting: Duration,
+    now: Duration,
+    interval: u32,
+    usual: HashMap<Kind, Usual>,
+    trend: Option<Trend>,
+    /// The last look by a trend, and how long there is none after it.
+    looked: Option<Duration>,
+    rest: Duration,
+    /// When links that have changed are looked at again, and how long after the last time that is.
+    again: Option<(Duration, Duration)>,
+}
+
+/// What operations of a kind take.
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    time: Duration,
+    /// The first comparison has connections open and windows grow.
+    warm: bool,
+}
+
+/// Operations differ from what is usual, all in one direction.
+#[derive(Clone, Copy, Debug)]
+struct Trend {
+    kind: Kind,
+    slower: bool,
+    since: Duration,
+}
+
+impl Judge {
+    pub(super) fn new(lasting: Duration) -> Self {
+        Self {
+            lasting,
+            now: Duration::ZERO,
+            interval: *INTERVALS.start(),
+            usual: HashMap::new(),
+            trend: None,
+            looked: None,
+            rest: lasting * REST,
+            again: None,
+        }
+    }
+
+    /// Short operations until the next comparison, or as much work.
+    pub(super) const fn interval(&self) -> u32 {
+        self.interval
+    }
+
+    /// Whether links are to be looked at anew, and why.
+    pub(super) fn judge(&mut self, compared: &Compared) -> Option<Cause> {
+        let before = self.now;
+        self.now += compared.elapsed;
+        self.pace(compared.elapsed);
+        let Some((kind, time)) = compared.kind else {
+            self.trend = None;
+            return None;
+        };
+        if let Some((at, _)) = self.again
+            && at <= self.now
+        {
+            return Some(Cause::Again { kind });
+        }
+        let thousandths = self.compare(kind, time)?;
+        let slower = match thousandths {
+            SLOWER.. => true,
+            ..=QUICKER => false,
+            _ => {
+                self.trend = None;
+                return None;
+            }
+        };
+        let trend = match self.trend {
+            Some(trend) if (trend.kind, trend.slower) == (kind, slower) => trend,
+            // It began somewhere within these operations.
+            _ => Trend {
+                kind,
+                slower,
+                since: before,
+            },
+        };
+        self.trend = Some(trend);
+        let lasted = self.now - trend.since >= self.lasting && trend.since < before;
+        let rested = self.looked.is_none_or(|at| at + self.rest <= self.now);
+        (lasted && rested).then_some(Cause::Trend {
+            kind,
+            thousandths: u64::try_from(thousandths).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Thousandths of the usual time; none while that is not known.
+    fn compare(&mut self, kind: Kind, time: Duration) -> Option<u128> {
+        if let Some(usual) = self.usual.get_mut(&kind) {
+            if usual.warm {
+                return Some(time.as_nanos() * 1000 / usual.time.as_nanos().max(1));
+            }
+            *usual = Usual { time, warm: true };
+        } else if self.usual.len() < MOST_KINDS {
+            self.usual.insert(kind, Usual { time, warm: false });
+        }
+        None
+    }
+
+    /// What a look has found: whether the plan is another one now.
+    pub(super) fn note_look(&mut self, cause: &Cause, changed: bool) {
+        let (least, most) = (self.lasting * REST, self.lasting * LONGEST_REST);
+        // Whatever operations take now is usual.
+        self.usual.clear();
+        self.trend = None;
+        if let Cause::Trend { .. } = cause {
+            let soon = self.looked.is_some_and(|at| self.now < at + self.rest * 2);
+            self.rest = if soon {
+                (self.rest * 2).min(most)
+            } else {
+                least
+            };
+            self.looked = Some(self.now);
+        }
+        self.again = match (self.again, changed) {
+            (_, true) => Some((self.now + least, least)),
+            (Some((_, after)), false) => {
+                let after = (after * 2).min(most);
+                Some((self.now + after, after))
+            }
+            (None, false) => None,
+        };
+    }
+
+    /// Sets the interval so that comparisons come in time, whatever operations take.
+    fn pace(&mut self, elapsed: Duration) {
+        let wanted = self.lasting.as_nanos() / u128::from(COMPARISONS);
+        let interval = u128::from(self.interval);
+        let fitting = interval * wanted / elapsed.as_nanos().max(1);
+        let fitting = fitting.clamp(interval / 4, interval * 4);
+        let fitting = u32::try_from(fitting).unwrap_or(u32::MAX);
+        self.interval = fitting.clamp(*INTERVALS.start(), *INTERVALS.end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringway_plan::{Algorithm, Collective};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn kind(bytes: usize) -> Kind {
+        Kind {
+            collective: Collective::AllReduce,
+            algorithm: Algorithm::Ring,
+            bytes,
+        }
+    }
+
+    /// Compares each second, for 5 that a change must last; when it said to look, and what.
+    fn looks(
+        judge: &mut Judge,
+        seconds: std::ops::Range<u64>,
+        millis: impl Fn(u64) -> u64,
+        changed: bool,
+    ) -> Vec<(u64, Cause)> {
+        let mut looks = Vec::new();
+        for at in seconds {
+            let compared = Compared {
+                kind: Some((kind(1), Duration::from_millis(millis(at)))),
+                elapsed: SECOND,
+            };
+            if let Some(cause) = judge.judge(&compared) {
+                judge.note_look(&cause, changed);
+                looks.push((at, cause));
+            }
+        }
+        looks
+    }
+
+    const fn trend(thousandths: u64) -> Cause {
+        Cause::Trend {
+            kind: Kind {
+                collective: Collective::AllReduce,
+                algorithm: Algorithm::Ring,
+                bytes: 1,
+            },
+            thousandths,
+        }
+    }
+
+    #[test]
+    fn a_change_that_lasts_is_seen_once_each_way() {
+        let mut judge = Judge::new(5 * SECOND);
+        assert_eq!(looks(&mut judge, 0..100, |_| 10, true), []);
+        // It is seen at the end of the first second that it holds in.
+        let found = looks(&mut judge, 100..200, |_| 20, false);
+        assert_eq!(found, [(104, trend(2000))]);
+        let found = looks(&mut judge, 200..300, |_| 10, false);
+        assert_eq!(found, [(204, trend(500))]);
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_no_change() {
+        let mut judge = Judge::new(5 * SECOND);
+        for slow in [1, 2, 4] {
+            let bursts = |at| if at % 6 < slow { 30 } else { 10 };
+            assert_eq!(looks(&mut judge, 6..300, bursts, true), [], "{slow} of 6");
+        }
+        // Nor is what is within what runs differ by.
+        let mut judge = Judge::new(5 * SECOND);
+        let waves = |at| 100 + [0, 11, 24, 7, 0][at as usize / 7 % 5];
+        assert_eq!(looks(&mut judge, 0..300, waves, true), []);
+    }
+
+    #[test]
+    fn after_a_change_it_looks_again_ever_more_seldom() {
+        let mut judge = Judge::new(5 * SECOND);
+        looks(&mut judge, 0..10, |_| 10, true);
+        let found = looks(&mut judge, 10..15, |_| 20, true);
+        assert_eq!(found, [(14, trend(2000))]);
+        let again: Vec<u64> = looks(&mut judge, 15..1500, |_| 10, false)
+            .iter()
+            .map(|look| look.0)
+            .collect();
+        assert_eq!(again, [34, 74, 154, 314, 634, 954, 1274]);
+        // A change that such a look finds has it begin anew.
+        let found = looks(&mut judge, 1500..1600, |_| 10, true);
+        assert_eq!(found[0].0, 1594);
+        assert_eq!(looks(&mut judge, 1600..1620, |_| 10, false)[0].0, 1614);
+    }
+
+    #[test]
+    fn a_link_that_flaps_is_looked_at_ever_more_seldom() {
+        let mut judge = Judge::new(5 * SECOND);
+        // Each 15 s another way; looks find nothing to be done.
+        let flaps = |at| if at / 15 % 2 == 0 { 10 } else { 20 };
+        let found = looks(&mut judge, 0..1000, flaps, false);
+        assert!((3..12).contains(&found.len()), "{found:?}");
+    }
+
+    #[test]
+    fn the_interval_follows_the_time_that_operations_take() {
+        let mut judge = Judge::new(4 * SECOND);
+        for (micros, interval) in [(50, 4096), (1000, 1000), (20_000, 50), (1_000_000, 16)] {
+            for _ in 0..8 {
+                let elapsed = Duration::from_micros(micros) * judge.interval();
+                judge.judge(&Compared {
+                    kind: None,
+                    elapsed,
+                });
+            }
+            assert_eq!(judge.interval(), interval, "{micros} us");
+        }
+    }
+
+    #[test]
+    fn kinds_have_their_own_usual_times_and_are_not_mixed() {
+        let mut judge = Judge::new(5 * SECOND);
+        for at in 0..200_u64 {
+            let bytes = at as usize % 100;
+            let time = Duration::from_millis(bytes as u64 + 1);
+            let compared = Compared {
+                kind: Some((kind(bytes), time)),
+                elapsed: SECOND,
+            };
+            assert_eq!(judge.judge(&compared), None, "{at}");
+        }
+        assert_eq!(judge.usual.len(), MOST_KINDS);
+    }
+}

@@ -1,0 +1,337 @@
+//! Plans that follow what operations take while a job runs.
+//!
+//! After so many operations of a group its ranks compare how long these took, by a small all-reduce that goes beside the group's
+//! operations. What came of it all of them take up at the same operation, the one after as many more, before they begin it: so
+//! nobody waits for a comparison but who is that far ahead of others. Where operations have been slower or quicker than usual for
+//! long enough ([`judge`]), all ranks measure the links at that operation ([`probe::again`]), and, if there is something to
+//! gain by what operations then take, go on by another plan: other algorithms, another order of hosts. Operations begun before end by the old one. Descriptors
+//! carry the plan's number, so that ranks which did not agree would get a mismatch, not wrong sums.
+//!
+//! At the same points they try all-reduces of a length that is new there ([`probe::tried`]): the model is off by what processors
+//! and switches are, and which of those algorithms that it holds for nearly the quickest is the quickest, only time tells.
+
+mod judge;
+mod replan;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use ringway_plan::{Algorithm, Collective, ReduceOp};
+
+use crate::{
+    AllReduce, Communicator, Descriptor, Error,
+    communicator::Seat,
+    engine::{Kind, Samples, Task, lock, try_lock},
+    group::{Group, mix},
+    probe,
+};
+use judge::{Cause, Compared, Judge};
+pub use replan::Replan;
+
+/// What adapts a group of all ranks.
+pub(crate) struct Adapt {
+    began: Instant,
+    counts: Mutex<Counts>,
+    state: Mutex<State>,
+    replans: Mutex<Vec<Replan>>,
+}
+
+/// Operations since the last comparison: the same on all ranks when one is due.
+struct Counts {
+    calls: u32,
+    /// One for each, and one for each [`LONG`] bytes: a few long operations take as long as thousands of short ones.
+    work: usize,
+    due: u32,
+    kinds: HashMap<Kind, u32>,
+}
+
+struct State {
+    judge: Judge,
+    /// The comparison that is under way, and of what.
+    pending: Option<(Arc<Task>, Option<Kind>)>,
+    since: Instant,
+    /// For names of groups that compare and measure.
+    groups: u64,
+    comparing: Option<Arc<Group>>,
+    /// Logarithms of lengths of all-reduces for which algorithms were tried.
+    tried: HashSet<u32>,
+}
+
+/// Operations between two comparisons, at least: who is not so far ahead of others does not wait for them.
+const LEAST_CALLS: u32 = 16;
+
+/// See [`Counts`].
+const LONG: usize = 4 << 10;
+
+/// Kinds of operations that are counted between two comparisons.
+const MOST_KINDS: usize = 64;
+
+/// Replans that are remembered.
+const MOST_REPLANS: usize = 256;
+
+/// Part of the names of groups that compare and measure.
+const NAME: u64 = 0x72_696e_6761_6461;
+
+/// A comparison is waited for only when its outcome is due, and from then on as long as any operation.
+const UNHURRIED: Duration = Duration::from_secs(10_000_000);
+
+impl Adapt {
+    /// For a group of all ranks, in which a change counts that has lasted for so long.
+    pub(crate) fn new(group: &Group, lasting: Duration) -> Self {
+        let judge = Judge::new(lasting);
+        *lock(&group.plans).samples() = Some(Samples::default());
+        let now = Instant::now();
+        Self {
+            began: now,
+            counts: Mutex::new(Counts {
+                calls: 0,
+                work: 0,
+                due: judge.interval(),
+                kinds: HashMap::new(),
+            }),
+            state: Mutex::new(State {
+                judge,
+                pending: None,
+                since: now,
+                groups: 0,
+                comparing: None,
+                tried: HashSet::new(),
+            }),
+            replans: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn replans(&self) -> Vec<Replan> {
+        lock(&self.replans).clone()
+    }
+
+    /// Counts an operation that begins.
+    pub(crate) fn count(&self, descriptor: &Descriptor) {
+        let mut counts = lock(&self.counts);
+        counts.calls = counts.calls.saturating_add(1);
+        let long = Kind::of(descriptor).bytes / LONG;
+        counts.work = counts.work.saturating_add(long).saturating_add(1);
+        if let Some(kind) = Kind::counted(descriptor)
+            && (counts.kinds.len() < MOST_KINDS || counts.kinds.contains_key(&kind))
+        {
+            *counts.kinds.entry(kind).or_default() += 1;
+        }
+    }
+
+    /// To be called before an operation is planned: where one is due, compares, and takes up what came of the comparison before.
+    ///
+    /// # Errors
+    /// A rank has failed meanwhile, or has not come so far in the time that operations have.
+    pub(crate) fn before_operation(&self, comm: &Communicator) -> Result<(), Error> {
+        let is_due = || {
+            let counts = lock(&self.counts);
+            counts.calls >= LEAST_CALLS && counts.work >= counts.due as usize
+        };
+        if !is_due() {
+            return Ok(());
+        }
+        let mut state = self.hold(comm)?;
+        match is_due() {
+            true => self.compare(&mut state, comm),
+            // Another thread has done it.
+            false => Ok(()),
+        }
+    }
+
+    /// The state, once no other thread has it.
+    fn hold(&self, comm: &Communicator) -> Result<MutexGuard<'_, State>, Error> {
+        let began = Instant::now();
+        while began.elapsed() < comm.timeout() {
+            if let Some(state) = try_lock(&self.state) {
+                return Ok(state);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(Error::Argument(format!(
+            "another call on {comm:?} has been comparing links for {:?}: expected one call at a time, and none in a callback \
+             while another begins; wait for operations before the next, or set adapt_after to off",
+            comm.timeout()
+        )))
+    }
+
+    fn compare(&self, state: &mut State, comm: &Communicator) -> Result<(), Error> {
+        let kind = {
+            let mut counts = lock(&self.counts);
+            (counts.calls, counts.work) = (0, 0);
+            most(std::mem::take(&mut counts.kinds))
+        };
+        let mut mine = lock(&comm.group.plans)
+            .samples()
+            .as_mut()
+            .and_then(|samples| samples.take(kind?));
+        let elapsed = state.since.elapsed();
+        if let Some((task, kind)) = state.pending.take() {
+            let [nanos, elapsed] = ended(comm, &task)?;
+            let time = (nanos < u64::MAX).then(|| Duration::from_nanos(nanos));
+            let compared = Compared {
+                kind: kind.zip(time),
+                elapsed: Duration::from_nanos(elapsed),
+            };
+            if let Some(cause) = state.judge.judge(&compared) {
+                self.look(state, comm, &cause)?;
+                // These took what they took by the plan before.
+                mine = None;
+            }
+        }
+        if let Some(kind) = kind {
+            try_algorithms(state, comm, kind)?;
+        }
+        state.since = Instant::now();
+        lock(&self.counts).due = state.judge.interval();
+        let words = [mine.unwrap_or(Duration::MAX), elapsed];
+        let words = words.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        state.pending = Some((state.begin(comm, words)?, kind));
+        Ok(())
+    }
+
+    /// Has all ranks measure links and take up a better plan if there is one.
+    fn look(&self, state: &mut State, comm: &Communicator, cause: &Cause) -> Result<(), Error> {
+        let began = Instant::now();
+        let kind = cause.kind();
+        let field = state.group(comm)?;
+        let found = probe::again(&field, kind)?;
+        state.judge.note_look(cause, found.is_some());
+        let Some(found) = found else {
+            if comm.rank() == 0 {
+                tracing::info!(?cause, "links were measured; the plan stays");
+            }
+            return Ok(());
+        };
+        // What was tried on other links says nothing.
+        state.tried.clear();
+        state.tried.extend(kind.bytes.checked_ilog2());
+        let plan = found.policy.plan;
+        comm.engine().adopt_in(found.policy, &comm.group);
+        let algorithm = comm.algorithm(kind.collective, kind.bytes);
+        let replan = Replan {
+            plan,
+            after: self.began.elapsed(),
+            took: began.elapsed(),
+            thousandths: match cause {
+                Cause::Trend { thousandths, .. } => Some(*thousandths),
+                Cause::Again { .. } => None,
+            },
+            collective: kind.collective,
+            bytes: kind.bytes,
+            algorithms: [kind.algorithm, algorithm],
+            times: found.took,
+            orders: found.orders,
+            slowest: found.slowest,
+        };
+        if comm.rank() == 0 {
+            tracing::warn!("links have changed: {replan}");
+        }
+        let mut replans = lock(&self.replans);
+        if replans.len() < MOST_REPLANS {
+            replans.push(replan);
+        }
+        Ok(())
+    }
+}
+
+/// Has all ranks try algorithms for all-reduces of such a length, if that was not done before and the choice is theirs.
+fn try_algorithms(state: &mut State, comm: &Communicator, kind: Kind) -> Result<(), Error> {
+    let policy = lock(&comm.group.plans).policy();
+    let is_free = kind.collective == Collective::AllReduce
+        && policy
+            .overrides
+            .algorithm(kind.collective, kind.bytes)
+            .is_none()
+        && comm.algorithm(kind.collective, kind.bytes) == kind.algorithm;
+    if !is_free || !state.tried.insert(kind.bytes.ilog2()) {
+        return Ok(());
+    }
+    let tried = probe::tried(&state.group(comm)?, kind.bytes)?;
+    let mut next = (*policy).clone();
+    next.tried.push(tried);
+    next.plan = next.plan.wrapping_add(1);
+    comm.engine().adopt_in(Arc::new(next), &comm.group);
+    let now = comm.algorithm(kind.collective, kind.bytes);
+    if comm.rank() == 0 {
+        let Kind {
+            algorithm, bytes, ..
+        } = kind;
+        tracing::info!(%algorithm, %now, "algorithms were tried for all-reduces of {bytes} bytes");
+    }
+    Ok(())
+}
+
+impl State {
+    /// Another group of the same ranks, for operations that are not the program's.
+    fn group(&mut self, comm: &Communicator) -> Result<Communicator, Error> {
+        self.groups += 1;
+        let seats: Vec<Seat> = comm
+            .members()
+            .iter()
+            .map(|&rank| Seat { rank, block: None })
+            .collect();
+        let id = mix(&[NAME, comm.group.id, self.groups]) >> 1;
+        let policy = lock(&comm.group.plans).policy();
+        Ok(Communicator {
+            membership: comm.membership.clone(),
+            group: comm.engine().group_by(id, &seats, None, policy)?,
+        })
+    }
+
+    /// Begins a comparison: the least of all ranks' words.
+    fn begin(&mut self, comm: &Communicator, words: [u64; 2]) -> Result<Arc<Task>, Error> {
+        let group = match &self.comparing {
+            Some(group) => group.clone(),
+            None => self.group(comm)?.group,
+        };
+        self.comparing = Some(group.clone());
+        // Only the group is kept: a communicator would keep this rank in the job.
+        let comparing = Communicator {
+            membership: comm.membership.clone(),
+            group,
+        };
+        let call = AllReduce::new(words.to_vec())
+            .op(ReduceOp::Min)
+            .algorithm(Algorithm::RecursiveDoubling)
+            .timeout(UNHURRIED);
+        let task = comparing.start(call)?.into_task();
+        // Ranks may leave, having done their last operation, before others have this one's outcome.
+        task.set_optional(true);
+        Ok(task)
+    }
+}
+
+/// What came of a comparison.
+fn ended(comm: &Communicator, task: &Task) -> Result<[u64; 2], Error> {
+    task.set_optional(false);
+    comm.engine().wait_within(task, comm.timeout())?;
+    let words = task
+        .take()
+        .and_then(|kept| kept.downcast::<Vec<u64>>().ok());
+    match words.as_deref().map(Vec::as_slice) {
+        Some(&[nanos, elapsed]) => Ok([nanos, elapsed]),
+        _ => unreachable!("a comparison keeps two words, which are taken once"),
+    }
+}
+
+/// The kind that moved the most bytes; the same on all ranks.
+fn most(kinds: HashMap<Kind, u32>) -> Option<Kind> {
+    let order = |kind: &Kind| {
+        let Kind {
+            collective,
+            algorithm,
+            bytes,
+        } = *kind;
+        (bytes, Collective::name(collective), algorithm)
+    };
+    kinds
+        .into_iter()
+        .max_by_key(|(kind, times)| (kind.bytes as u128 * u128::from(*times), order(kind)))
+        .map(|(kind, _)| kind)
+}
+
+#[cfg(test)]
+mod tests;
