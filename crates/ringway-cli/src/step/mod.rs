@@ -41,7 +41,8 @@ use train::{Figures, Trainer};
 ///
 /// With --simulate the same runs in virtual time on a fabric that need not exist: the schedules of real runs over a computed
 /// network, as in `ringway sim`. Encoding takes no time there, messages of a pair of ranks have no priorities, and where nothing
-/// overlaps each operation is by itself.
+/// overlaps each operation is by itself. With more than 128 hosts operations have the network one after the other, and what each
+/// takes is taken from the next powers of 4 bytes.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   ringway bench step --model resnet152 --ranks 2

@@ -24,6 +24,14 @@ use crate::fabric;
 const WORK: u64 = 5_000_000;
 const MOST_RANKS: usize = 256;
 
+/// Ranks up to which operations that are under way together are simulated together, and each length by itself: an operation of
+/// 1,024 ranks alone has up to two million messages.
+const MOST_TOGETHER: usize = 128;
+
+/// With more ranks an algorithm is simulated for powers of this, and what lies between two of them is taken from both: time is
+/// a latency and bytes at a rate, within each.
+const SPACING: usize = 4;
+
 /// The ranks on the fabric, and the schedules that stages have used.
 struct Network<'a> {
     fabric: &'a Fabric,
@@ -33,9 +41,12 @@ struct Network<'a> {
     topologies: [Topology; 2],
     schedules: HashMap<(Algorithm, bool), Verified>,
     busiest: HashMap<Algorithm, f64>,
+    /// What single operations of some bytes came to, with an algorithm and an order of hosts.
+    passed: HashMap<(Algorithm, bool, usize), Passed>,
 }
 
-/// What a step's communication came to.
+/// What communication came to.
+#[derive(Clone, Copy)]
 struct Passed {
     seconds: f64,
     /// Bytes that hosts have sent, each on average.
@@ -85,7 +96,11 @@ impl Step {
             };
             let timeline = Timeline::new(&layers, Duration::from_secs_f64(seconds), batches);
             let (step, sent) = if has(Stage::Overlap) {
-                let passed = network.at_once(&timeline, width, choice)?;
+                let passed = if hosts <= MOST_TOGETHER {
+                    network.at_once(&timeline, width, choice)?
+                } else {
+                    network.in_turn(&timeline, width, choice)?
+                };
                 (passed.seconds, passed.sent)
             } else {
                 let passed = match first.take() {
@@ -136,6 +151,7 @@ impl<'a> Network<'a> {
             world,
             schedules: HashMap::new(),
             busiest: HashMap::new(),
+            passed: HashMap::new(),
         })
     }
 
@@ -150,12 +166,73 @@ impl<'a> Network<'a> {
             sent: 0.0,
         };
         for (bytes, count) in lengths {
-            let schedule = self.schedule(bytes, choice)?;
-            let outcome = Simulation::new(self.fabric, &self.world).run(&schedule, bytes)?;
-            all.seconds += outcome.end.at.seconds() * count as f64;
-            all.sent += self.sent(&outcome.hops) * count as f64;
+            let one = self.alone(bytes, choice)?;
+            all.seconds += one.seconds * count as f64;
+            all.sent += one.sent * count as f64;
         }
         Ok(all)
+    }
+
+    /// An operation by itself.
+    fn alone(&mut self, bytes: usize, choice: Chooser) -> Result<Passed> {
+        let (algorithm, on_fabric) = self.choice(bytes, choice)?;
+        if self.world.ranks() <= MOST_TOGETHER {
+            return self.run(algorithm, on_fabric, bytes);
+        }
+        self.between(algorithm, on_fabric, bytes)
+    }
+
+    /// An operation by itself, from two of other sizes.
+    fn between(&mut self, algorithm: Algorithm, on_fabric: bool, bytes: usize) -> Result<Passed> {
+        let mut least = SPACING;
+        while least * SPACING < bytes {
+            least *= SPACING;
+        }
+        let most = least * SPACING;
+        let low = self.run(algorithm, on_fabric, least)?;
+        let high = self.run(algorithm, on_fabric, most)?;
+        let part = (bytes as f64 - least as f64) / (most - least) as f64;
+        let between = |low: f64, high: f64| low + part * (high - low);
+        Ok(Passed {
+            seconds: between(low.seconds, high.seconds),
+            sent: between(low.sent, high.sent),
+        })
+    }
+
+    fn run(&mut self, algorithm: Algorithm, on_fabric: bool, bytes: usize) -> Result<Passed> {
+        if let Some(&passed) = self.passed.get(&(algorithm, on_fabric, bytes)) {
+            return Ok(passed);
+        }
+        let schedule = self.known(algorithm, on_fabric)?;
+        let outcome = Simulation::new(self.fabric, &self.world).run(&schedule, bytes)?;
+        let passed = Passed {
+            seconds: outcome.end.at.seconds(),
+            sent: self.sent(&outcome.hops),
+        };
+        self.passed.insert((algorithm, on_fabric, bytes), passed);
+        Ok(passed)
+    }
+
+    /// As [`Self::at_once`], but operations have the network one after the other, in the order in which they may begin. What is
+    /// bound by latency takes longer so than it would side by side.
+    fn in_turn(&mut self, timeline: &Timeline, width: usize, choice: Chooser) -> Result<Passed> {
+        let mut ends = vec![0.0; timeline.operations.len()];
+        let (mut now, mut free, mut sent) = (0.0_f64, 0.0_f64, 0.0);
+        for slot in timeline.slots.iter().rev() {
+            now += slot.backward.as_secs_f64();
+            for &operation in &slot.starts {
+                let bytes = width * timeline.operations[operation].elements.len();
+                let one = self.alone(bytes, choice)?;
+                free = now.max(free) + one.seconds;
+                sent += one.sent;
+                ends[operation] = free;
+            }
+        }
+        for slot in &timeline.slots {
+            let needs = slot.needs.iter().map(|&operation| ends[operation]);
+            now = needs.fold(now, f64::max) + slot.forward.as_secs_f64();
+        }
+        Ok(Passed { seconds: now, sent })
     }
 
     /// A step from the beginning of backward to the end of the next forward, which waits layer by layer.
@@ -194,11 +271,16 @@ impl<'a> Network<'a> {
     }
 
     fn schedule(&mut self, bytes: usize, choice: Chooser) -> Result<Verified> {
-        let (algorithm, on_fabric) = match choice {
+        let (algorithm, on_fabric) = self.choice(bytes, choice)?;
+        self.known(algorithm, on_fabric)
+    }
+
+    /// The algorithm of an operation, and whether hosts are in the fabric's order.
+    fn choice(&mut self, bytes: usize, choice: Chooser) -> Result<(Algorithm, bool)> {
+        Ok(match choice {
             Chooser::Ring => (Algorithm::Ring, false),
             Chooser::Cost { on_fabric } => (self.algorithm(bytes, on_fabric)?, on_fabric),
-        };
-        self.known(algorithm, on_fabric)
+        })
     }
 
     fn known(&mut self, algorithm: Algorithm, on_fabric: bool) -> Result<Verified> {
@@ -234,5 +316,39 @@ impl<'a> Network<'a> {
             quickest = quickest.into_iter().chain([(time, algorithm)]).min();
         }
         Ok(quickest.map_or(choice.algorithm, |(_, algorithm)| algorithm))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_between_two_sizes_is_nearly_as_if_it_were_simulated() {
+        let text = "
+fabric: leaf-spine
+hosts:
+  - {name: host, count: 16}
+switches:
+  - {name: leaf, count: 4, tier: leaf}
+  - {name: spine, count: 2, tier: spine}
+links:
+  - {from: host, to: leaf, join: {blocks: 4}, rate: 100Gbit/s, latency: 1us}
+  - {from: leaf, to: spine, join: full, rate: 100Gbit/s, latency: 1us}
+";
+        let fabric = Fabric::parse(text).unwrap();
+        let order: Vec<usize> = (0..16).map(|rank| rank * 7 % 16).collect();
+        let world = World::new(&fabric, &order, 1).unwrap();
+        let mut network = Network::new(&fabric, world).unwrap();
+        for algorithm in [Algorithm::Ring, Algorithm::HalvingDoubling] {
+            for on_fabric in [false, true] {
+                for bytes in [100, 5_000, 300_000, 20_000_000] {
+                    let exact = network.run(algorithm, on_fabric, bytes).unwrap().seconds;
+                    let between = network.between(algorithm, on_fabric, bytes).unwrap();
+                    let off = between.seconds / exact;
+                    assert!((0.95..1.05).contains(&off), "{algorithm} {bytes}: {off}");
+                }
+            }
+        }
     }
 }
