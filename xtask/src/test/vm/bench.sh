@@ -1,5 +1,6 @@
 # `ringway bench` over Linux's soft RoCE, which checks its results: 2, 4 and 8 ranks, each with a device of its own; then two
-# hosts, as far as Ringway can tell, that nobody has told to use RDMA; and all of it while netem loses packets.
+# hosts, as far as Ringway can tell, that nobody has told to use RDMA; four of which two have no device; and all of it while netem
+# loses packets.
 set -eu
 tc=/sbin/tc # by its path, as the shell here prefers busybox's of that name
 
@@ -37,7 +38,20 @@ all() {
     bench 2 auto unshare -i /share/bin/ringway bench all-reduce --sizes 4,256K -n 3 -w 1
     grep -h 'RDMA device' /tmp/bench0 /tmp/bench1
     grep -h 'a packet there and back, and messages of 64 KiB in a row' /tmp/bench0
+    # Around the ring a host without a device follows on one with, one with on one with, and one without on one without.
+    bench 4 auto unshare -i -m sh -c "$hide" sh /share/bin/ringway bench all-reduce --sizes 4,256K -n 3 -w 1
+    grep -h 'no RDMA here' /tmp/bench0
+    grep -h 'no RDMA here' /tmp/bench3
+    grep -h 'a packet there and back, and messages of 64 KiB in a row' /tmp/bench1
+    grep -h 'messages go over TCP, as RDMA does not reach this rank' /tmp/bench1
 }
+
+# What the first and the last rank's host would show if it had no device.
+hide='case $RINGWAY_RANK in 0 | 3)
+    mount -t tmpfs none /sys/class/infiniband
+    mount -t tmpfs none /dev/infiniband ;;
+esac
+exec "$@"'
 
 all
 for rank in 0 1 2 3 4 5 6 7; do

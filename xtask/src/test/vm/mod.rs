@@ -25,7 +25,7 @@ use crate::{process, repo};
 /// Names, scripts that end with 0 if all is well, and seconds that each may take. The command `ringway` is there, and
 /// Debian's ibverbs-utils, rdmacm-utils, perftest, iproute2 and tcpdump. They run before the tests. The limits are for what
 /// hangs: a busy host takes three times as long as an idle one.
-const SCRIPTS: [(&str, &str, u64); 6] = [
+const SCRIPTS: [(&str, &str, u64); 7] = [
     (
         "list",
         "/share/bin/ringway rdma list | tee /tmp/list && grep 'GID  [*] .* RoCE v2 .* 10.0.0.1 (rank0)' /tmp/list",
@@ -36,6 +36,7 @@ const SCRIPTS: [(&str, &str, u64); 6] = [
     ("doctor", include_str!("doctor.sh"), 240),
     ("bench", include_str!("bench.sh"), 400),
     ("loss", include_str!("loss.sh"), 400),
+    ("chaos", include_str!("chaos.sh"), 300),
 ];
 
 /// Test targets whose ignored tests need the machine, with the seconds that each may take there.
