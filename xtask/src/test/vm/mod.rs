@@ -34,9 +34,9 @@ const SCRIPTS: [(&str, &str, u64); 7] = [
     ("perf", include_str!("perf.sh"), 240),
     ("capture", include_str!("capture.sh"), 120),
     ("doctor", include_str!("doctor.sh"), 240),
-    ("bench", include_str!("bench.sh"), 400),
-    ("loss", include_str!("loss.sh"), 400),
-    ("chaos", include_str!("chaos.sh"), 300),
+    ("bench", include_str!("bench.sh"), 600),
+    ("loss", include_str!("loss.sh"), 600),
+    ("chaos", include_str!("chaos.sh"), 500),
 ];
 
 /// Test targets whose ignored tests need the machine, with the seconds that each may take there.
