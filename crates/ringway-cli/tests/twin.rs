@@ -52,12 +52,13 @@ fn both_run_the_same_over_the_same_paths() {
         "40",
         "--json",
     ];
-    let (ok, out, err) = twin(&[&[file.path(), "--congestion", "reno"], &flags[..]].concat());
+    let lab = [file.path(), "--congestion", "reno", "--queues", "fair"];
+    let (ok, out, err) = twin(&[&lab, &flags[..]].concat());
     assert!(ok, "{out}{err}");
     let json: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
-        (&json["hosts"], &json["congestion"]),
-        (&4.into(), &"reno".into())
+        (&json["hosts"], &json["congestion"], &json["queues"]),
+        (&4.into(), &"reno".into(), &"fair".into())
     );
     // In each of two runs all 12 pairs talk, if only in barriers, by one connection that carries most.
     let paths = json["paths"].as_u64().unwrap();
@@ -76,7 +77,39 @@ fn both_run_the_same_over_the_same_paths() {
             (seconds("error") - (simulated / lab - 1.0)).abs() < 1e-9,
             "{case}"
         );
+        // Queues of connections drop nothing.
+        assert_eq!(case["dropped"], 0, "{case}");
+        assert!((0.0..=1.0).contains(&seconds("busy")), "{case}");
     }
+}
+
+#[test]
+fn several_fabrics_have_one_verdict() {
+    if let Err(reason) = ringway_lab::can_make_namespaces() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let files = [fabric("twin-first.yaml"), fabric("twin-second.yaml")];
+    let flags = [
+        "--hosts",
+        "2",
+        "--sizes",
+        "64K",
+        "--algorithms",
+        "ring",
+        "-n",
+        "1",
+    ];
+    let both = [&[files[0].path(), files[1].path()], &flags[..]].concat();
+    // No simulation is as exact as that.
+    let (ok, out, err) = twin(&[&both[..], &["--within", "0,0"]].concat());
+    assert!(!ok, "{out}{err}");
+    assert_eq!(out.matches("leaf-spine: 2 hosts").count(), 2, "{out}{err}");
+    assert!(out.contains("\n2 cases: median error"), "{out}{err}");
+    assert!(
+        err.contains("leaf-spine: all_reduce by ring ..."),
+        "{out}{err}"
+    );
 }
 
 #[test]
@@ -89,6 +122,8 @@ fn mistakes_are_told_before_anything_is_made() {
         (["--hosts", "1"], "at least 2"),
         (["--hosts", "9"], "expected 1 to 4"),
         (["--window", "1"], "expected 16K to 1G"),
+        (["--queues", "some"], "expected one or fair"),
+        (["--within", "5"], "median and worst, such as 5,15"),
     ] {
         let algorithms = ["--algorithms", "ring"];
         let more = if flags[0] == "--algorithms" {

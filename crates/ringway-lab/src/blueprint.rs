@@ -28,6 +28,19 @@ pub struct Settings {
     pub window: Option<u32>,
     /// Switches with another seed hash flows onto other paths.
     pub seed: u32,
+    /// What waits for a link.
+    pub queues: Queues,
+}
+
+/// In what packets wait for a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Queues {
+    /// One queue for all, which drops what is more than 50 ms of the rate.
+    #[default]
+    One,
+    /// A queue for each connection, of up to 1,000 packets or trains of packets, served in turns.
+    Fair,
 }
 
 #[cfg(test)]
@@ -38,6 +51,7 @@ impl Settings {
             congestion: "cubic".into(),
             window: None,
             seed: 0,
+            queues: Queues::One,
         }
     }
 }
@@ -139,7 +153,7 @@ link set lo up
             let shaping = Shaping::new(fabric.links()[link].rate, self.settings.mtu);
             let train = shaping.largest_train();
             let _ = writeln!(text, "link set {interface} gso_max_size {train} up");
-            let _ = writeln!(shapes, "{}", shaping.line(&interface));
+            shapes += &shaping.lines(&interface, self.settings.queues);
         }
         let _ = write!(text, "END\ntc -batch - << 'END'\n{shapes}END\n");
         text

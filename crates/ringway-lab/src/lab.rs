@@ -237,9 +237,10 @@ impl Lab {
 
     /// Gives links a rate, in both directions. Bytes per second.
     pub fn set_rate(&mut self, links: &[usize], rate: f64) -> Result<(), LabError> {
-        let line = Shaping::new(rate, self.settings.mtu);
+        let shaping = Shaping::new(rate, self.settings.mtu);
         for (node, interface) in self.ends(links) {
-            self.script(node, &format!("tc {}", line.line(&interface)))?;
+            let line = shaping.change(&interface, self.settings.queues);
+            self.script(node, &format!("tc {line}"))?;
         }
         for &link in links {
             self.rates[link] = rate;

@@ -24,7 +24,7 @@ mod shaping;
 mod stats;
 
 pub use address::{host_address, interface};
-pub use blueprint::Settings;
+pub use blueprint::{Queues, Settings};
 pub use error::LabError;
 pub use flows::{Connection, Tuple};
 pub use lab::{Lab, within};

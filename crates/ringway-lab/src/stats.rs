@@ -41,7 +41,7 @@ pub(crate) fn read(fabric: &Fabric, node: NodeId, text: &str) -> Result<Vec<HopS
     let shaped: Vec<Qdisc> = disciplines
         .into_iter()
         .filter_map(|q| serde_json::from_value(q).ok())
-        .filter(|q: &Qdisc| q.kind == "tbf")
+        .filter(|q: &Qdisc| q.kind == "tbf" || q.kind == "htb")
         .collect();
     let of = |link: usize| {
         let name = interface(fabric, node, link)?;

@@ -9,6 +9,7 @@ mod cost;
 mod data;
 mod executor;
 mod generate;
+mod key_map;
 mod layout;
 pub mod mapped;
 mod msccl;
@@ -22,6 +23,7 @@ pub use cost::{Cost, Link, Machine, Observed, estimate, predict};
 pub use data::{DataType, ReduceOp, UnknownName};
 pub use executor::{Action, ActionId, Executor, Pending, Place, WINDOW};
 pub use generate::{GenerateError, Topology, generate};
+pub use key_map::{KeyHasher, KeyMap};
 pub use layout::{Layout, cut};
 pub use msccl::{MscclError, read_msccl};
 pub use schedule::{

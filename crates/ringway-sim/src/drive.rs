@@ -2,11 +2,11 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap, VecDeque},
+    collections::{BinaryHeap, VecDeque},
 };
 
 use ringway_fabric::{Fabric, Routes};
-use ringway_plan::{Action, ActionId, Executor, Rank};
+use ringway_plan::{Action, ActionId, Executor, KeyMap, Rank};
 
 use crate::{
     error::SimError,
@@ -122,8 +122,8 @@ pub(crate) struct Drive<'a, N> {
     /// When each rank's processor, and its posting of messages, is free.
     processors: Vec<Moment>,
     posting: Vec<Moment>,
-    halves: HashMap<Key, Half>,
-    flights: HashMap<u32, Flight>,
+    halves: KeyMap<Key, Half>,
+    flights: KeyMap<u32, Flight>,
     events: BinaryHeap<Reverse<Due>>,
     count: u64,
     sends: Vec<u64>,
@@ -193,8 +193,8 @@ impl<'a, N: Network> Drive<'a, N> {
             natures: (0..n).map(nature).collect(),
             processors: vec![Moment::START; n],
             posting: vec![Moment::START; n],
-            halves: HashMap::new(),
-            flights: HashMap::new(),
+            halves: KeyMap::default(),
+            flights: KeyMap::default(),
             events: BinaryHeap::new(),
             count: 0,
             sends: vec![0; n],

@@ -10,7 +10,7 @@ use std::{
 };
 
 use ringway_fabric::{Fabric, NodeId, Routes};
-use ringway_plan::Rank;
+use ringway_plan::{KeyMap, Rank};
 
 use crate::{
     network::{Message, Network, Passage},
@@ -38,7 +38,7 @@ pub struct Ports<'a> {
     world: &'a World,
     scenario: &'a Scenario,
     routes: Routes,
-    ways: HashMap<(Rank, Rank), Option<Way>>,
+    ways: KeyMap<(Rank, Rank), Option<Way>>,
     /// The number of each NIC that is used, and of each rank within its host (NIC `None`).
     ports: HashMap<(usize, Option<usize>, usize), u32>,
     /// When each port has sent, and received, what it must so far.
@@ -46,10 +46,10 @@ pub struct Ports<'a> {
     receiving: Vec<Moment>,
     /// Messages that begin: when, in which order, from when on, on which way.
     starts: BinaryHeap<Reverse<(Time, u64)>>,
-    started: HashMap<u64, (Message, Moment, Way)>,
+    started: KeyMap<u64, (Message, Moment, Way)>,
     /// Messages that leave.
     ends: BinaryHeap<Reverse<(Time, u64)>>,
-    leaving: HashMap<u64, (Passage, Passage)>,
+    leaving: KeyMap<u64, (Passage, Passage)>,
     /// The end of a message whose arrival has been told.
     free: Option<Passage>,
     count: u64,
@@ -64,14 +64,14 @@ impl<'a> Ports<'a> {
             world,
             scenario,
             routes: Routes::new(fabric),
-            ways: HashMap::new(),
+            ways: KeyMap::default(),
             ports: HashMap::new(),
             sending: Vec::new(),
             receiving: Vec::new(),
             starts: BinaryHeap::new(),
-            started: HashMap::new(),
+            started: KeyMap::default(),
             ends: BinaryHeap::new(),
-            leaving: HashMap::new(),
+            leaving: KeyMap::default(),
             free: None,
             count: 0,
             carried: vec![0.0; 2 * fabric.links().len()],

@@ -224,15 +224,15 @@ impl Communicator {
         })
     }
 
-    /// The algorithm that an operation on a vector of `bytes` takes.
+    /// The algorithm that an operation on a vector of `bytes`, of `f32`, takes.
     pub fn algorithm(&self, collective: Collective, bytes: usize) -> Algorithm {
-        lock(&self.group.plans).algorithm(collective, bytes)
+        lock(&self.group.plans).algorithm(collective, DataType::F32, bytes)
     }
 
-    /// Every algorithm that may do `collective` on a vector of `bytes`, with the cost model's time, the quickest first. The first
+    /// Every algorithm that may do `collective` on a vector of `bytes`, of `f32`, with the cost model's time, the quickest first. The first
     /// is [`Self::algorithm`]'s, unless a setting says otherwise or the group's ranks share memory, where the model has no say.
     pub fn candidates(&self, collective: Collective, bytes: usize) -> Vec<Candidate> {
-        lock(&self.group.plans).candidates(collective, bytes)
+        lock(&self.group.plans).candidates(collective, DataType::F32, bytes)
     }
 
     /// How far the cost model was off for the operations over messages that this rank has ended in this group, by algorithm and
@@ -321,6 +321,7 @@ impl Communicator {
         };
         let layout = || request.layout(schedule, rank, prepared.elements);
         let executor = plans.executor(&prepared, schedule, layout, engine.slice_bytes, in_place);
+        let narrow = plans.narrow(&prepared.descriptor);
         drop(plans);
         let again = request
             .parts
@@ -347,7 +348,7 @@ impl Communicator {
             op: request.op,
             finish: request.op.map_or(Finish::None, divide),
         };
-        let op = MessageOp::new(task.clone(), executor, operands);
+        let op = MessageOp::new(task.clone(), executor, operands, narrow);
         engine.start(op, waited_for);
         Ok(task)
     }

@@ -298,6 +298,8 @@ pub struct Descriptor {
     /// Which of the group's plans it follows, counted from 0 and after [`Self::PLANS`] from 0 again: where links change,
     /// there is another.
     pub plan: u8,
+    /// As what elements go from host to host, if not as they are.
+    pub wire: Option<DataType>,
 }
 
 /// The form of an operation.
@@ -343,6 +345,9 @@ impl Descriptor {
             | place(&Algorithm::ALL.map(Algorithm::name), self.algorithm.name()) << 24
             | (self.form as u64) << 32
             | u64::from(self.plan & 0xf) << 36
+            | self.wire.map_or(0, |wire| {
+                place(&DataType::ALL.map(DataType::name), wire.name()) + 1
+            }) << 34
             | (self.collective.root().unwrap_or(0) as u64) << 40;
         [names, self.elements]
     }
@@ -359,8 +364,12 @@ impl Descriptor {
                 _ => Some(*ReduceOp::ALL.get(place(16))?),
             },
             algorithm: *Algorithm::ALL.get(place(24))?,
-            form: *[Form::Even, Form::Pair, Form::Uneven].get(place(32) & 0xf)?,
+            form: *[Form::Even, Form::Pair, Form::Uneven].get(place(32) & 0x3)?,
             plan: (place(36) & 0xf) as u8,
+            wire: match place(34) & 0x3 {
+                0 => None,
+                place => Some(*DataType::ALL.get(place - 1)?),
+            },
             elements,
         };
         // No other words say the same: a root where there is none, say.
@@ -389,6 +398,7 @@ impl Descriptor {
             algorithm: Algorithm::Direct,
             form: Form::Pair,
             plan: 0,
+            wire: None,
         })
     }
 }
@@ -431,6 +441,9 @@ impl fmt::Display for Descriptor {
             write!(f, ", root {root}")?;
         }
         write!(f, ", by {}", self.algorithm)?;
+        if let Some(wire) = self.wire {
+            write!(f, ", {wire} between hosts")?;
+        }
         match self.plan {
             0 => Ok(()),
             plan => write!(f, ", plan {plan}"),
@@ -491,12 +504,26 @@ mod tests {
             algorithm: Algorithm::Ring,
             form: Form::Even,
             plan: 3,
+            wire: None,
         };
         assert_eq!(Descriptor::decode(d.encode()), Some(d));
         assert_eq!(
             d.to_string(),
             "reduce of 1099511627776 bf16 elements, avg, root 2, by ring, plan 3"
         );
+        let narrow = Descriptor {
+            collective: Collective::AllReduce,
+            dtype: DataType::F32,
+            wire: Some(DataType::F16),
+            ..d
+        };
+        assert_eq!(Descriptor::decode(narrow.encode()), Some(narrow));
+        assert!(narrow.to_string().contains(", by ring, f16 between hosts"));
+        let wide = Descriptor {
+            wire: None,
+            ..narrow
+        };
+        assert_ne!(wide.fingerprint(), narrow.fingerprint());
         let message = |dtype, elements| Descriptor {
             collective: Collective::Broadcast { root: 0 },
             dtype,
@@ -505,6 +532,7 @@ mod tests {
             algorithm: Algorithm::Direct,
             form: Form::Pair,
             plan: 0,
+            wire: None,
         };
         for dtype in DataType::ALL {
             for elements in [0, 1, LONG - 1] {

@@ -33,6 +33,7 @@ macro_rules! over_both {
 }
 mod batch;
 mod compress;
+mod narrow;
 
 /// A store in this process.
 #[derive(Default)]
@@ -99,8 +100,25 @@ pub(crate) fn world_on<R: Send>(
     settings: &[(&str, &str)],
     body: impl Fn(Communicator) -> R + Sync,
 ) -> Vec<R> {
+    world_with(hosts, over, settings, |_| None, body)
+}
+
+/// As [`world_on`], where ranks have a setting of their own besides.
+pub(crate) fn world_with<R: Send>(
+    hosts: &[&str],
+    over: Over,
+    settings: &[(&str, &str)],
+    own: impl Fn(usize) -> Option<(&'static str, &'static str)> + Sync,
+    body: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
     let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
-    world_at(&hosts, over, hosts.len(), settings, body)
+    world_each(
+        |_, endpoint| Box::new(endpoint),
+        own,
+        (&hosts, over, hosts.len()),
+        settings,
+        body,
+    )
 }
 
 /// As [`world_over`], where rank r is on the host `hosts[r]`, as far as the engine knows.
@@ -130,6 +148,17 @@ pub(crate) fn world_through<R: Send>(
     settings: &[(&str, &str)],
     body: impl Fn(Communicator) -> R + Sync,
 ) -> Vec<R> {
+    world_each(wrap, |_| None, (hosts, over, ranks), settings, body)
+}
+
+/// As [`world_through`], where `own` is a setting of that rank's besides.
+fn world_each<R: Send>(
+    wrap: impl Fn(usize, Loopback) -> Box<dyn Transport> + Sync,
+    own: impl Fn(usize) -> Option<(&'static str, &'static str)> + Sync,
+    (hosts, over, ranks): (&[String], Over, usize),
+    settings: &[(&str, &str)],
+    body: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
     let shelf: Arc<dyn Store> = Arc::new(Shelf::default());
     let options = LoopbackOptions {
         slice_bytes: 4096,
@@ -138,16 +167,16 @@ pub(crate) fn world_through<R: Send>(
     let endpoints = Loopback::world(ranks, options).unwrap();
     std::thread::scope(|scope| {
         let run = |(rank, endpoint): (usize, Loopback)| {
-            let (body, wrap, shelf) = (&body, &wrap, shelf.clone());
+            let (body, wrap, own, shelf) = (&body, &wrap, &own, shelf.clone());
             scope.spawn(move || {
                 let mut chosen = Settings::default();
-                for (name, value) in settings {
+                for &(name, value) in settings.iter().chain(&own(rank)) {
                     chosen
                         .set(
                             name,
                             value,
                             Source::Flag {
-                                name: (*name).to_owned(),
+                                name: name.to_owned(),
                             },
                         )
                         .unwrap();

@@ -321,7 +321,7 @@ fn rows_read_back() {
                   buffer_size: 100000, connect_timeout: 1.5s, \
                   fabric: net.yaml, failure_after: 4s, heartbeat: 1s, hierarchy_levels: 2, interfaces: '^lo', log: debug, \
                   memory_limit: 1GB, port: 1-2, probe_lifetime: 1h, probes: refresh, queue_pairs: 8, record: job.rec, registered_limit: 1GB, ring_size: 7, \
-                  spin: 0s, streams: 64, timeout: 1h, transports: shm";
+                  spin: 0s, streams: 64, timeout: 1h, transports: shm, wire_between_hosts: bf16";
     let settings = yaml(&format!("communication: {{{chosen}}}")).unwrap();
     assert_eq!(
         settings.rows().count(),

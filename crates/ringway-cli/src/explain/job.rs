@@ -42,6 +42,7 @@ impl Explain {
             .into_iter()
             .map(|c| Candidate {
                 algorithm: c.algorithm,
+                wire: c.wire,
                 cost: c.cost,
                 contention: c.contention,
                 thousandths: c.thousandths,

@@ -4,15 +4,16 @@ mod job;
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
-use ringway_fabric::{Fabric, Hop};
-use ringway_plan::{Algorithm, Collective, Cost, Topology, generate, verify};
+use ringway_fabric::{Fabric, Hop, machine};
+use ringway_plan::{
+    Algorithm, Collective, Cost, DataType, Topology, choose, estimate, generate, verify,
+};
 use ringway_sim::{Simulation, World, expected_load};
 
 use crate::{
     fabric::{self, Order},
-    machine::choose_on,
     output, size,
     table::{Side, table},
 };
@@ -49,6 +50,9 @@ pub(crate) struct Explain {
     /// Run every algorithm in virtual time too.
     #[arg(long, requires = "fabric")]
     simulate: bool,
+    /// Elements of f32 go from host to host as f16 or bf16 in hierarchical all-reduces; in a job, that is the setting of this name.
+    #[arg(long, value_parser = half, requires = "fabric", conflicts_with = "simulate")]
+    wire_between_hosts: Option<DataType>,
     /// In a job: how often to run each algorithm that is predicted to take 4 times as long as the choice at most.
     #[arg(long, default_value_t = 3, conflicts_with = "fabric")]
     iters: u32,
@@ -57,9 +61,18 @@ pub(crate) struct Explain {
     json: bool,
 }
 
+fn half(text: &str) -> Result<DataType, String> {
+    let dtype = text.parse().ok();
+    dtype
+        .filter(|dtype| matches!(dtype, DataType::F16 | DataType::Bf16))
+        .ok_or_else(|| "expected f16 or bf16".to_owned())
+}
+
 /// An algorithm's prediction.
 struct Candidate {
     algorithm: Algorithm,
+    /// As what elements go from host to host, if not as they are.
+    wire: Option<DataType>,
     cost: Cost,
     contention: Duration,
     /// What was measured of the algorithm at the job's start, in thousandths of the sum.
@@ -117,16 +130,28 @@ impl Explain {
         collective: Collective,
     ) -> Result<Vec<Candidate>> {
         let topology: Topology = world.topology();
-        let choice = choose_on(fabric, collective, self.size, &topology)?;
+        let machine = machine(fabric).context("the fabric has no hosts")?;
+        let choice = choose(collective, self.size, &topology, &machine);
         let mut candidates = Vec::new();
         for (algorithm, cost) in choice.candidates {
+            let what = (collective, algorithm);
+            let is_meant = what == (Collective::AllReduce, Algorithm::Hierarchical)
+                && topology.hosts().len() > 1;
+            let wire = self.wire_between_hosts.filter(|_| is_meant);
+            let narrow = machine.with_half_between_hosts();
+            let cost = wire
+                .and_then(|_| estimate(collective, algorithm, self.size, &topology, &narrow))
+                .unwrap_or(cost);
+            let crossing = wire.map_or(self.size, |wire| {
+                self.size / DataType::F32.size() * wire.size()
+            });
             let schedule = generate(collective, algorithm, &topology)?;
             let load = expected_load(fabric, world, &schedule)?;
             let most = load
                 .iter()
                 .enumerate()
                 .max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
-            let (link, seconds) = most.map_or((0, 0.0), |(link, s)| (link, s * self.size as f64));
+            let (link, seconds) = most.map_or((0, 0.0), |(link, s)| (link, s * crossing as f64));
             let busiest = match seconds > 0.0 {
                 true => Hop::of_index(link).name(fabric),
                 false => String::new(),
@@ -142,6 +167,7 @@ impl Explain {
             };
             candidates.push(Candidate {
                 algorithm,
+                wire,
                 cost,
                 contention: cost.contention(seconds),
                 thousandths: 1000,
@@ -159,7 +185,10 @@ impl Explain {
         let rows: Vec<Vec<String>> = candidates
             .iter()
             .map(|c| {
-                let mut row = vec![c.algorithm.to_string()];
+                let mut row = vec![match c.wire {
+                    Some(wire) => format!("{}, {wire} between hosts", c.algorithm),
+                    None => c.algorithm.to_string(),
+                }];
                 let parts = [c.cost.latency, c.cost.wire, c.contention, c.cost.reduction];
                 row.push(micros(c.total()));
                 row.extend(parts.map(micros));
@@ -220,6 +249,7 @@ impl Explain {
             .map(|c| {
                 serde_json::json!({
                     "algorithm": c.algorithm.name(),
+                    "wire_between_hosts": c.wire.map(DataType::name),
                     "predicted_seconds": c.total().as_secs_f64(),
                     "latency_seconds": c.cost.latency.as_secs_f64(),
                     "wire_seconds": c.cost.wire.as_secs_f64(),

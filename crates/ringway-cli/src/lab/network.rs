@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::ExitCode, sync::atomic::Ordering, thread, 
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ringway_lab::{Entry, Inside, Lab, Registry, Sandbox, Settings};
+use ringway_lab::{Entry, Inside, Lab, Queues, Registry, Sandbox, Settings};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -32,6 +32,18 @@ pub(crate) struct Network {
     /// Other hashes of switches, and so other paths.
     #[arg(long, default_value_t = 0)]
     seed: u32,
+    /// In what packets wait for a link: `one` queue, which drops what is too much, or `fair`, a queue for each connection, in turns,
+    /// so that all have equal shares and nothing is lost, as in a lossless network with congestion control.
+    #[arg(long, default_value = "one", value_parser = queues)]
+    queues: Queues,
+}
+
+fn queues(text: &str) -> Result<Queues, String> {
+    match text {
+        "one" => Ok(Queues::One),
+        "fair" => Ok(Queues::Fair),
+        _ => Err("expected one or fair".to_owned()),
+    }
 }
 
 fn window(text: &str) -> Result<u32, String> {
@@ -66,6 +78,7 @@ impl Network {
             congestion,
             window: self.window,
             seed: self.seed,
+            queues: self.queues,
         })
     }
 

@@ -107,6 +107,7 @@ impl Run {
                 "mtu": settings.mtu,
                 "window": settings.window,
                 "seed": settings.seed,
+                "queues": settings.queues,
                 "ranks": job.seats.len(),
                 "seconds": began.elapsed().as_secs_f64(),
                 "succeeded": code == ExitCode::SUCCESS,

@@ -157,6 +157,7 @@ fn as_json(entry: &Entry) -> Result<serde_json::Value> {
         "mtu": settings.mtu,
         "window": settings.window,
         "seed": settings.seed,
+        "queues": settings.queues,
         "cut": cut,
     }))
 }

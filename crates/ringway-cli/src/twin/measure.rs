@@ -42,6 +42,10 @@ pub(super) struct Bench<'a> {
 pub(super) struct Measured {
     pub(super) times: Vec<Times>,
     pub(super) paths: Paths,
+    /// Which part of the machine's processor time was in use, from the job's start to its end.
+    pub(super) busy: f64,
+    /// Packets that found a link's queue full.
+    pub(super) dropped: u64,
 }
 
 /// Seconds of an operation, over its iterations.
@@ -99,6 +103,7 @@ impl Bench<'_> {
             master: Some(IpAddr::V4(host_address(self.lab.fabric(), first))),
             port: None,
         };
+        let (dropped, before) = (self.dropped()?, Processors::now()?);
         let (code, sent) = thread::scope(|scope| {
             let (running, ended) = channel::<()>();
             let watch = scope.spawn(move || self.watch(hosts, &ended));
@@ -111,6 +116,8 @@ impl Bench<'_> {
         if code != ExitCode::SUCCESS {
             bail!("{} failed in the lab", what());
         }
+        let busy = Processors::now()?.busy_since(before);
+        let dropped = self.dropped()? - dropped;
         let text = fs::read_to_string(&file).with_context(what)?;
         let rows: Vec<Value> = serde_json::from_str(&text).with_context(what)?;
         let row = |row: &Value| {
@@ -125,7 +132,14 @@ impl Bench<'_> {
         Ok(Measured {
             times: times.with_context(|| format!("{}: rows without times", what()))?,
             paths: self.paths(hosts, &sent)?,
+            busy,
+            dropped,
         })
+    }
+
+    /// Packets that links have dropped since the lab was made.
+    fn dropped(&self) -> Result<u64> {
+        Ok(self.lab.stats()?.iter().map(|hop| hop.dropped).sum())
     }
 
     /// Looks at the connections of hosts from time to time, until the job has ended.
@@ -193,5 +207,57 @@ impl Bench<'_> {
             .zip(traced)
             .filter(|(_, hops)| !hops.is_empty())
             .collect())
+    }
+}
+
+/// The time of all processors of the machine so far, in ticks.
+#[derive(Clone, Copy)]
+struct Processors {
+    all: u64,
+    idle: u64,
+}
+
+impl Processors {
+    fn now() -> Result<Self> {
+        const FILE: &str = "/proc/stat";
+        let text = fs::read_to_string(FILE).context(FILE)?;
+        Self::read(&text).with_context(|| format!("{FILE}: expected a line `cpu` with 8 numbers"))
+    }
+
+    /// From `cpu  user nice system idle iowait irq softirq steal ...`.
+    fn read(text: &str) -> Option<Self> {
+        let numbers = text.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<u64> = numbers
+            .split_whitespace()
+            .take(8)
+            .map_while(|number| number.parse().ok())
+            .collect();
+        let &[_, _, _, idle, waiting, _, _, _] = &ticks[..] else {
+            return None;
+        };
+        Some(Self {
+            all: ticks.iter().sum(),
+            idle: idle + waiting,
+        })
+    }
+
+    /// The part that was in use, 0 to 1.
+    fn busy_since(self, before: Self) -> f64 {
+        let all = self.all.saturating_sub(before.all).max(1);
+        1.0 - self.idle.saturating_sub(before.idle) as f64 / all as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn processors_are_in_use_where_they_are_not_idle() {
+        let before = Processors::read("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2\n").unwrap();
+        let after = Processors::read("cpu  150 0 100 1000 100 0 50 0 0 0\n").unwrap();
+        assert!((after.busy_since(before) - 0.375).abs() < 1e-9);
+        assert!(Processors::read("cpu  1 2 3").is_none());
     }
 }

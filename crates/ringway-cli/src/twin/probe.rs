@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ringway_fabric::{Fabric, Port, Routes};
 use ringway_plan::{Algorithm, Collective};
+use serde::{Deserialize, Serialize};
 
 use super::measure::Bench;
 
@@ -22,13 +23,15 @@ const ETHERNET: f64 = 14.0;
 const MESSAGES: f64 = 2.0;
 
 /// The costs of a message between hosts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Calibration {
     /// Bytes of data for each byte of a link's rate.
     pub(super) payload: f64,
     /// Seconds that a message takes that no byte of it and no link does.
+    #[serde(rename = "overhead_seconds")]
     pub(super) overhead: f64,
     /// Seconds that each link on the way adds.
+    #[serde(rename = "link_latency_seconds")]
     pub(super) link_latency: f64,
 }
 

@@ -1,7 +1,7 @@
 //! How far the simulator is from the lab.
 
-use ringway_lab::Lab;
-use ringway_plan::{Algorithm, Collective};
+use ringway_lab::{Lab, Queues, Settings};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::probe::Calibration;
@@ -10,89 +10,171 @@ use crate::size;
 /// From which difference on, in the lab, the order of two algorithms has to be the simulator's too.
 const DIFFERENT: f64 = 0.10;
 
-/// An operation in both. Seconds.
-#[derive(Clone, Copy, Debug)]
+/// An operation in both.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
-    pub(super) collective: Collective,
-    pub(super) algorithm: Algorithm,
+    pub(super) collective: String,
+    pub(super) algorithm: String,
+    /// Of the vector.
     pub(super) bytes: usize,
-    pub(super) lab: f64,
-    pub(super) simulated: f64,
-    pub(super) bound: f64,
+    pub(super) lab_seconds: f64,
+    pub(super) simulated_seconds: f64,
+    /// No time can be shorter.
+    pub(super) bound_seconds: f64,
+    /// Of the machine's processor time while the job ran, 0 to 1.
+    pub(super) busy: f64,
+    /// Packets, in all sizes of the job.
+    pub(super) dropped: u64,
 }
 
 impl Case {
     /// By how much the simulator is wrong: below 0 if the lab took longer.
     fn error(&self) -> f64 {
-        self.simulated / self.lab - 1.0
+        self.simulated_seconds / self.lab_seconds - 1.0
     }
 
     pub(super) fn line(&self) -> String {
         format!(
-            "{:<14}  {:<18}  {:>6}  {:>9.2} ms  {:>9.2} ms  {:>6.1} %  {:>5.1} %\n",
-            self.collective.name(),
-            self.algorithm.name(),
+            "{:<14}  {:<18}  {:>6}  {:>9.2} ms  {:>9.2} ms  {:>6.1} %  {:>5.1} %  {:>4.0} %  {:>7}\n",
+            self.collective,
+            self.algorithm,
             size::show(self.bytes),
-            self.lab * 1e3,
-            self.simulated * 1e3,
+            self.lab_seconds * 1e3,
+            self.simulated_seconds * 1e3,
             self.error() * 100.0,
-            self.bound / self.lab * 100.0,
+            self.bound_seconds / self.lab_seconds * 100.0,
+            self.busy * 100.0,
+            self.dropped,
         )
     }
 }
 
-pub(super) fn heading(lab: &Lab, hosts: usize, calibration: &Calibration) -> String {
-    let settings = lab.settings();
-    format!(
-        "{}: {hosts} hosts, one rank each; TCP by {}, packets of {} bytes\n\
-         calibration: a message costs {:.0} us and {:.0} us for each link, {:.1} % of a link's rate is data\n\n\
-         {:<14}  {:<18}  {:>6}  {:>12}  {:>12}  {:>8}  {:>7}\n",
-        lab.fabric().name(),
-        settings.congestion,
-        settings.mtu,
-        calibration.overhead * 1e6,
-        calibration.link_latency * 1e6,
-        calibration.payload * 100.0,
-        "collective",
-        "algorithm",
-        "size",
-        "lab",
-        "simulated",
-        "error",
-        "bound",
-    )
+/// The cases of a fabric, and how they came about.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Report {
+    fabric: String,
+    hosts: usize,
+    congestion: String,
+    mtu: u32,
+    window: Option<u32>,
+    seed: u32,
+    queues: Queues,
+    calibration: Calibration,
+    /// How many connections' paths were asked of the lab's switches.
+    pub(super) paths: usize,
+    pub(super) cases: Vec<Case>,
+}
+
+impl Report {
+    pub(super) fn new(lab: &Lab, hosts: usize, calibration: Calibration) -> Self {
+        let Settings {
+            mtu,
+            congestion,
+            window,
+            seed,
+            queues,
+        } = lab.settings().clone();
+        Self {
+            fabric: lab.fabric().name().to_owned(),
+            hosts,
+            congestion,
+            mtu,
+            window,
+            seed,
+            queues,
+            calibration,
+            paths: 0,
+            cases: Vec::new(),
+        }
+    }
+
+    pub(super) fn heading(&self) -> String {
+        let queues = match self.queues {
+            Queues::One => "one queue for each link",
+            Queues::Fair => "a queue for each connection",
+        };
+        let window = self
+            .window
+            .map_or_else(String::new, |w| format!(", windows of {w}"));
+        format!(
+            "{}: {} hosts, one rank each; TCP by {}, packets of {} bytes{window}, {queues}\n\
+             calibration: a message costs {:.0} us and {:.0} us for each link, {:.1} % of a link's rate is data\n\n\
+             {:<14}  {:<18}  {:>6}  {:>12}  {:>12}  {:>8}  {:>7}  {:>6}  {:>7}\n",
+            self.fabric,
+            self.hosts,
+            self.congestion,
+            self.mtu,
+            self.calibration.overhead * 1e6,
+            self.calibration.link_latency * 1e6,
+            self.calibration.payload * 100.0,
+            "collective",
+            "algorithm",
+            "size",
+            "lab",
+            "simulated",
+            "error",
+            "bound",
+            "cpu",
+            "dropped",
+        )
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        Verdict::new(&self.cases)
+    }
 }
 
 /// Errors of all cases, and whether the order of algorithms agrees.
-struct Verdict {
+#[derive(Default)]
+pub(super) struct Verdict {
     /// Without sign, ascending.
     errors: Vec<f64>,
     /// Pairs of algorithms that differ in the lab, and of these those that the simulator has in another order.
     pairs: usize,
     swapped: Vec<(Case, Case)>,
+    /// The greatest share of the processors' time.
+    busiest: f64,
 }
 
 impl Verdict {
     fn new(cases: &[Case]) -> Self {
-        let mut errors: Vec<f64> = cases.iter().map(|c| c.error().abs()).collect();
-        errors.sort_by(f64::total_cmp);
         let (mut pairs, mut swapped) = (0, Vec::new());
         for (i, a) in cases.iter().enumerate() {
             for b in &cases[i + 1..] {
-                let same = (a.collective, a.bytes) == (b.collective, b.bytes);
-                if !same || a.lab.max(b.lab) <= (1.0 + DIFFERENT) * a.lab.min(b.lab) {
+                let same = (&a.collective, a.bytes) == (&b.collective, b.bytes);
+                let (more, less) = (
+                    a.lab_seconds.max(b.lab_seconds),
+                    a.lab_seconds.min(b.lab_seconds),
+                );
+                if !same || more <= (1.0 + DIFFERENT) * less {
                     continue;
                 }
                 pairs += 1;
-                if (a.lab < b.lab) != (a.simulated < b.simulated) {
-                    swapped.push((*a, *b));
+                let by_lab = a.lab_seconds < b.lab_seconds;
+                if by_lab != (a.simulated_seconds < b.simulated_seconds) {
+                    swapped.push((a.clone(), b.clone()));
                 }
             }
         }
-        Self {
-            errors,
+        let alone = Self {
+            errors: cases.iter().map(|c| c.error().abs()).collect(),
             pairs,
             swapped,
+            busiest: cases.iter().map(|c| c.busy).fold(0.0, f64::max),
+        };
+        alone.and(Self::default())
+    }
+
+    /// Of both, whose cases are of different fabrics.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.errors.extend(other.errors);
+        self.errors.sort_by(f64::total_cmp);
+        self.swapped.extend(other.swapped);
+        Self {
+            errors: self.errors,
+            pairs: self.pairs + other.pairs,
+            swapped: self.swapped,
+            busiest: self.busiest.max(other.busiest),
         }
     }
 
@@ -107,73 +189,79 @@ impl Verdict {
     fn worst(&self) -> f64 {
         self.errors.last().copied().unwrap_or(0.0)
     }
-}
 
-/// `paths` of connections were asked of the lab's switches.
-pub(super) fn summary(cases: &[Case], paths: usize) -> String {
-    let verdict = Verdict::new(cases);
-    let mut text = format!(
-        "\n{paths} connections took in the simulator the paths that they took in the lab\n\
-         {} cases: median error {:.1} %, worst {:.1} %\n\
-         the order of algorithms agrees in {} of {} pairs that differ by more than {:.0} % in the lab\n",
-        cases.len(),
-        verdict.median() * 100.0,
-        verdict.worst() * 100.0,
-        verdict.pairs - verdict.swapped.len(),
-        verdict.pairs,
-        DIFFERENT * 100.0,
-    );
-    for (a, b) in &verdict.swapped {
-        text += &format!(
-            "  not of {} and {}, {} of {}\n",
-            a.algorithm,
-            b.algorithm,
-            a.collective.name(),
-            size::show(a.bytes)
-        );
+    /// Whether errors are within these bounds, in per cent, and the order of algorithms is the same.
+    pub(super) fn is_within(&self, bounds: Bounds) -> bool {
+        self.swapped.is_empty()
+            && self.median() * 100.0 <= bounds.median
+            && self.worst() * 100.0 <= bounds.worst
     }
-    text
+
+    pub(super) fn text(&self) -> String {
+        let mut text = format!(
+            "{} cases: median error {:.1} %, worst {:.1} %; processors in use for {:.0} % of the time at most\n\
+             the order of algorithms agrees in {} of {} pairs that differ by more than {:.0} % in the lab\n",
+            self.errors.len(),
+            self.median() * 100.0,
+            self.worst() * 100.0,
+            self.busiest * 100.0,
+            self.pairs - self.swapped.len(),
+            self.pairs,
+            DIFFERENT * 100.0,
+        );
+        for (a, b) in &self.swapped {
+            text += &format!(
+                "  not of {} and {}, {} of {}\n",
+                a.algorithm,
+                b.algorithm,
+                a.collective,
+                size::show(a.bytes)
+            );
+        }
+        text
+    }
+
+    /// Adds the verdict to a report's figures.
+    pub(super) fn add_to(&self, json: &mut Value) {
+        json["median_error"] = self.median().into();
+        json["worst_error"] = self.worst().into();
+        json["busiest"] = self.busiest.into();
+        json["pairs"] = self.pairs.into();
+        json["pairs_that_agree"] = (self.pairs - self.swapped.len()).into();
+    }
 }
 
-pub(super) fn as_json(
-    lab: &Lab,
-    hosts: usize,
-    calibration: &Calibration,
-    cases: &[Case],
-    paths: usize,
-) -> Value {
-    let verdict = Verdict::new(cases);
-    let settings = lab.settings();
-    let case = |case: &Case| {
-        json!({
-            "collective": case.collective.name(),
-            "algorithm": case.algorithm.name(),
-            "bytes": case.bytes,
-            "lab_seconds": case.lab,
-            "simulated_seconds": case.simulated,
-            "error": case.error(),
-            "bound_seconds": case.bound,
-        })
-    };
-    json!({
-        "fabric": lab.fabric().name(),
-        "hosts": hosts,
-        "congestion": settings.congestion,
-        "mtu": settings.mtu,
-        "window": settings.window,
-        "seed": settings.seed,
-        "calibration": {
-            "overhead_seconds": calibration.overhead,
-            "link_latency_seconds": calibration.link_latency,
-            "payload": calibration.payload,
-        },
-        "paths": paths,
-        "cases": cases.iter().map(case).collect::<Vec<_>>(),
-        "median_error": verdict.median(),
-        "worst_error": verdict.worst(),
-        "pairs": verdict.pairs,
-        "pairs_that_agree": verdict.pairs - verdict.swapped.len(),
-    })
+/// A report's figures, with the verdict.
+pub(super) fn as_json(report: &Report) -> Value {
+    let mut json = json!(report);
+    for (case, json) in report
+        .cases
+        .iter()
+        .zip(json["cases"].as_array_mut().into_iter().flatten())
+    {
+        json["error"] = case.error().into();
+    }
+    report.verdict().add_to(&mut json);
+    json
+}
+
+/// What errors may be, in per cent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bounds {
+    median: f64,
+    worst: f64,
+}
+
+impl Bounds {
+    /// From `5,15`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.trim().parse().ok().filter(|n: &f64| *n >= 0.0);
+        let both = text.split_once(',');
+        let both = both.and_then(|(median, worst)| Some((number(median)?, number(worst)?)));
+        let (median, worst) =
+            both.ok_or("expected two numbers of per cent, median and worst, such as 5,15")?;
+        Ok(Self { median, worst })
+    }
 }
 
 #[cfg(test)]
@@ -181,25 +269,28 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn case(algorithm: Algorithm, lab: f64, simulated: f64) -> Case {
+    fn case(algorithm: &str, lab_seconds: f64, simulated_seconds: f64) -> Case {
         Case {
-            collective: Collective::AllReduce,
-            algorithm,
+            collective: "all_reduce".to_owned(),
+            algorithm: algorithm.to_owned(),
             bytes: 1 << 20,
-            lab,
-            simulated,
-            bound: lab / 2.0,
+            lab_seconds,
+            simulated_seconds,
+            bound_seconds: lab_seconds / 2.0,
+            busy: 0.25,
+            dropped: 0,
         }
     }
 
     #[test]
     fn only_algorithms_that_differ_have_to_be_in_order() {
         let cases = [
-            case(Algorithm::Ring, 1.0, 1.02),
-            case(Algorithm::Tree, 1.05, 1.0),
-            case(Algorithm::Direct, 2.0, 1.01),
+            case("ring", 1.0, 1.02),
+            case("tree", 1.05, 1.0),
+            case("direct", 2.0, 1.01),
         ];
-        let text = summary(&cases, 6);
+        let verdict = Verdict::new(&cases);
+        let text = verdict.text();
         assert!(
             text.contains("3 cases: median error 4.8 %, worst 49.5 %"),
             "{text}"
@@ -209,12 +300,27 @@ mod tests {
             text.contains("not of ring and direct, all_reduce of 1M"),
             "{text}"
         );
+        let line = cases[0].line();
         assert!(
-            cases[0]
-                .line()
-                .contains("1M    1000.00 ms    1020.00 ms     2.0 %   50.0 %"),
-            "{}",
-            cases[0].line()
+            line.contains("1M    1000.00 ms    1020.00 ms     2.0 %   50.0 %    25 %        0"),
+            "{line}"
         );
+        // Algorithms of different fabrics are not compared.
+        let both = verdict.and(Verdict::new(&[case("ring", 9.0, 9.0)]));
+        assert!(both.text().contains("4 cases: median error 4.8 %"));
+        assert!(both.text().contains("agrees in 1 of 2 pairs"));
+    }
+
+    #[test]
+    fn bounds_are_of_median_worst_and_order() {
+        let bounds = Bounds::parse("5,15").unwrap();
+        let verdict =
+            |simulated| Verdict::new(&[case("ring", 1.0, 1.02), case("tree", 1.5, simulated)]);
+        assert!(verdict(1.53).is_within(bounds));
+        assert!(!verdict(1.75).is_within(bounds));
+        assert!(!verdict(1.01).is_within(Bounds::parse("50,50").unwrap()));
+        for wrong in ["5", "5,x", "-1,5", ""] {
+            assert!(Bounds::parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use ringway_fabric::Fabric;
-use ringway_plan::{Algorithm, Collective, generate, verify};
+use ringway_plan::{Algorithm, Collective, Topology, generate, verify};
 use ringway_sim::{Paths, Simulation, World, expected_load};
 
 use super::probe::Calibration;
@@ -17,6 +17,8 @@ pub(super) struct Simulator {
     /// As the file has it.
     ideal: Fabric,
     world: World,
+    /// As the ranks in the lab see it, who are not told of the fabric: nothing above hosts.
+    topology: Topology,
     streams: u32,
 }
 
@@ -39,6 +41,7 @@ impl Simulator {
             fabric: calibration.apply(fabric),
             ideal: fabric.clone(),
             world: World::new(fabric, hosts, 1)?,
+            topology: Topology::new((0..hosts.len()).collect()),
             streams,
         })
     }
@@ -50,7 +53,7 @@ impl Simulator {
         bytes: usize,
         paths: &Paths,
     ) -> Result<Outcome> {
-        let schedule = verify(generate(collective, algorithm, &self.world.topology())?)?;
+        let schedule = verify(generate(collective, algorithm, &self.topology)?)?;
         let outcome = Simulation::new(&self.fabric, &self.world)
             .with_slice_bytes(SLICE)
             .with_connections(self.streams)

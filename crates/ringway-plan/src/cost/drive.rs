@@ -1,14 +1,12 @@
 //! The executors of all ranks on modelled machines, in virtual time.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{Link, Machine, Time};
 use crate::{
     executor::{Action, ActionId, Executor},
     generate::Topology,
+    key_map::KeyMap,
     layout::Layout,
     schedule::{Collective, Rank},
     verify::{Memory, Verified},
@@ -63,7 +61,7 @@ struct Drive<'a> {
     receiving: Vec<Time>,
     /// When each rank's processor is free.
     processors: Vec<Time>,
-    halves: HashMap<Key, Half>,
+    halves: KeyMap<Key, Half>,
     /// What happens when; the second number keeps the order of equal times.
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     count: u64,
@@ -118,7 +116,7 @@ pub(super) fn run(
         sending: vec![Time::default(); ports],
         receiving: vec![Time::default(); ports],
         processors: vec![Time::default(); n],
-        halves: HashMap::new(),
+        halves: KeyMap::default(),
         events: BinaryHeap::new(),
         count: 0,
         sends: vec![0; n],

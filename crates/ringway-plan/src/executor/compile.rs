@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 use super::{Place, WINDOW, hazard::Hazards};
 use crate::{
     layout::Layout,
-    schedule::{Op, Order, Rank, Space, Span, StepRef},
+    schedule::{Op, Order, Rank, Space, Span},
     verify::{Memory, Verified},
 };
 
@@ -109,8 +109,8 @@ pub(super) struct Program {
     pub(super) slice_bytes: usize,
     /// Sorted by queue, and in a queue by order.
     pub(super) steps: Vec<Step>,
-    /// For each of `steps`, where it stands in the schedule, and what it does: for messages to people.
-    pub(super) source: Vec<(StepRef, Op)>,
+    /// For each of `steps`, its number in the rank's program, counted lane after lane.
+    pub(super) source: Vec<usize>,
     /// Those that send, then those that receive, both by lane and peer; then local ones by lane and step.
     pub(super) queues: Vec<Queue>,
     pub(super) senders: usize,
@@ -190,7 +190,7 @@ impl Program {
                     deps: 0..0,
                     wakes: 0..0,
                 });
-                program.source.push((at, op));
+                program.source.push(number);
                 first = next;
             }
             program.slices += u64::from(first);
@@ -201,7 +201,7 @@ impl Program {
         let steps = |&q: &u32| program.queues[q as usize].steps.start as usize;
         program
             .begin
-            .sort_by_key(|q| (*q >= senders, program.source[steps(q)].0));
+            .sort_by_key(|q| (*q >= senders, program.source[steps(q)]));
         program
     }
 

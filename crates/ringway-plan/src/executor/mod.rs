@@ -47,7 +47,7 @@ use state::State;
 
 use crate::{
     layout::Layout,
-    schedule::Rank,
+    schedule::{Op, Rank, StepRef},
     verify::{Memory, Verified},
 };
 
@@ -59,6 +59,8 @@ pub const WINDOW: u32 = 8;
 /// Runs one rank's program. See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Executor {
+    schedule: Verified,
+    rank: Rank,
     program: Program,
     queues: Vec<State>,
     /// The state of each queue at the start.
@@ -103,6 +105,8 @@ impl Executor {
             left: 0,
             initial,
             program,
+            schedule: schedule.clone(),
+            rank,
         };
         executor.reset();
         executor
@@ -213,7 +217,7 @@ impl Executor {
                 let step = self.step_at(queue, position);
                 if (state.arrived | state.done) & bit == 0 && last != Some(step) {
                     last = Some(step);
-                    let (at, op) = self.program.source[step];
+                    let (at, op) = self.source(self.program.source[step]);
                     let compiled = &self.program.steps[step];
                     let slice = position - compiled.first;
                     pending.push(Pending {
@@ -254,6 +258,19 @@ impl Executor {
             queue: (first + queue) as u32,
             position,
         })
+    }
+
+    /// Where a step of the rank's program stands, and what it does.
+    fn source(&self, number: usize) -> (StepRef, Op) {
+        let lanes = &self.schedule.programs[self.rank].lanes;
+        let mut step = number;
+        for (lane, steps) in lanes.iter().enumerate() {
+            match steps.steps.get(step) {
+                Some(found) => return (StepRef { lane, step }, found.op),
+                None => step -= steps.steps.len(),
+            }
+        }
+        unreachable!("steps are compiled from the schedule, which does not change")
     }
 
     fn step_at(&self, queue: &Queue, position: u32) -> usize {

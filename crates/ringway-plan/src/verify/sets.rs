@@ -1,9 +1,6 @@
 //! Sets of ranks, as unions of disjoint ones.
 
-use std::collections::HashMap;
-
-use super::value::BuildMix;
-use crate::schedule::Rank;
+use crate::{key_map::KeyMap, schedule::Rank};
 
 /// A set, by number: first each rank alone, then unions.
 pub(super) type Set = u32;
@@ -15,7 +12,7 @@ pub(super) struct Sets {
     bits: Vec<u64>,
     words: usize,
     counts: Vec<u32>,
-    unions: HashMap<u64, Set, BuildMix>,
+    unions: KeyMap<u64, Set>,
 }
 
 impl Sets {
@@ -25,7 +22,7 @@ impl Sets {
             bits: Vec::new(),
             words: ranks.div_ceil(64),
             counts: Vec::new(),
-            unions: HashMap::default(),
+            unions: KeyMap::default(),
         }
     }
 

@@ -1,15 +1,10 @@
 //! Values as the trees of reductions that made them.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
-};
-
 use super::{
     graph::NONE,
     sets::{Set, Sets},
 };
-use crate::schedule::Rank;
+use crate::{key_map::KeyMap, schedule::Rank};
 
 /// A value, by number: first one for each rank and chunk of the vector, its input; then one for each
 /// reduction of two values. Equal trees have equal numbers.
@@ -25,32 +20,7 @@ pub(super) struct Values {
     sets: Sets,
     /// The vector's chunk of each reduction.
     chunk: Vec<u32>,
-    known: HashMap<u64, Value, BuildMix>,
-}
-
-/// A hasher for pairs of small numbers in one word. The default one guards against chosen keys, which can do no
-/// harm here, and is slower.
-#[derive(Default)]
-pub(super) struct Mix(u64);
-
-pub(super) type BuildMix = BuildHasherDefault<Mix>;
-
-impl Hasher for Mix {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        // The odd constant nearest to 2^64 divided by the golden ratio; folded, so that low bits depend on all.
-        let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
+    known: KeyMap<u64, Value>,
 }
 
 /// Two values that cannot be reduced.
@@ -67,7 +37,7 @@ impl Values {
             contributors: Vec::new(),
             sets: Sets::new(ranks),
             chunk: Vec::new(),
-            known: HashMap::default(),
+            known: KeyMap::default(),
         }
     }
 

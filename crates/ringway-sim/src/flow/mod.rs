@@ -12,11 +12,11 @@ mod share;
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap, VecDeque},
+    collections::{BinaryHeap, VecDeque},
 };
 
 use ringway_fabric::{Fabric, Port, Routes};
-use ringway_plan::Rank;
+use ringway_plan::{KeyMap, Rank};
 
 pub use share::max_min;
 
@@ -81,7 +81,7 @@ pub struct Flows<'a> {
     /// The same where nothing is down.
     full: Vec<f64>,
     connections: Vec<Connection>,
-    index: HashMap<(Rank, Rank, u32), u32>,
+    index: KeyMap<(Rank, Rank, u32), u32>,
     /// By resource: the connections that send over it.
     active: Vec<Vec<u32>>,
     /// Connections that began or ended to send since shares were computed.
@@ -137,7 +137,7 @@ impl<'a> Flows<'a> {
             capacity: full.clone(),
             full,
             connections: Vec::new(),
-            index: HashMap::new(),
+            index: KeyMap::default(),
             changed: Vec::new(),
             altered: Vec::new(),
             now: Time::default(),

@@ -96,7 +96,7 @@ impl Driver {
                 self.advance(at);
             }
             (Event::Received { peer, key, view }, Some(at)) => {
-                self.ops[at].received(peer, key, view);
+                self.ops[at].received(peer, key, view, &mut *self.transport);
                 self.advance(at);
             }
             // Of an operation that has been cancelled.

@@ -97,6 +97,7 @@ mod tests {
             algorithm: Algorithm::Direct,
             form: Form::Pair,
             plan: 0,
+            wire: None,
         };
         let label = Label {
             descriptor: &descriptor,

@@ -7,7 +7,7 @@ use ringway_link::{LinkError, MessageKey, Sink, Transport};
 use ringway_plan::{Action, DataType, Executor, Order, Pending, Place, Rank, ReduceOp, Space};
 use ringway_sys::{Memory, Staging};
 
-use super::task::Task;
+use super::{narrow::Narrow, task::Task};
 
 /// The memory and arithmetic of an operation on this rank.
 #[derive(Clone, Copy)]
@@ -28,11 +28,27 @@ pub(crate) struct MessageOp {
     /// Kept by the process for the next operation: fresh memory costs a page fault for each page.
     scratch: Staging,
     /// Messages asked for as views, by the executor's number: where they lie once they are there.
-    views: Vec<Option<(Rank, MessageKey, Memory)>>,
+    views: Vec<Option<View>>,
+    /// What messages between hosts carry, if not the elements as they are.
+    narrow: Option<Narrow>,
+}
+
+/// A message that is combined from where it lies.
+#[derive(Clone, Copy)]
+struct View {
+    peer: Rank,
+    key: MessageKey,
+    is_narrow: bool,
+    memory: Memory,
 }
 
 impl MessageOp {
-    pub(crate) fn new(task: Arc<Task>, executor: Executor, operands: Operands) -> Self {
+    pub(crate) fn new(
+        task: Arc<Task>,
+        executor: Executor,
+        operands: Operands,
+        narrow: Option<Narrow>,
+    ) -> Self {
         let scratch = Staging::new(executor.scratch_bytes());
         let views = vec![None; executor.views()];
         Self {
@@ -41,6 +57,7 @@ impl MessageOp {
             operands,
             scratch,
             views,
+            narrow,
         }
     }
 
@@ -86,8 +103,13 @@ impl MessageOp {
                     src,
                     ..
                 } => {
-                    let (peer, key) = self.address(peer, lane, message, slice);
-                    transport.send(peer, key, self.memory(src), self.task.priority)?;
+                    let src = self.memory(src);
+                    let (to, key) = self.address(peer, lane, message, slice);
+                    let src = match self.narrow_to(peer) {
+                        Some(narrow) => narrow.leave(to, key, src),
+                        None => src,
+                    };
+                    transport.send(to, key, src, self.task.priority)?;
                 }
                 Action::Recv {
                     peer,
@@ -97,8 +119,13 @@ impl MessageOp {
                     dst,
                     ..
                 } => {
-                    let (peer, key) = self.address(peer, lane, message, slice);
-                    transport.recv(peer, key, Sink::Place(self.memory(dst)))?;
+                    let dst = self.memory(dst);
+                    let (from, key) = self.address(peer, lane, message, slice);
+                    let sink = match self.narrow_to(peer) {
+                        Some(narrow) => Sink::View(narrow.expect(from, key, dst)),
+                        None => Sink::Place(dst),
+                    };
+                    transport.recv(from, key, sink)?;
                 }
                 Action::View {
                     peer,
@@ -109,9 +136,17 @@ impl MessageOp {
                     view,
                     ..
                 } => {
-                    let (peer, key) = self.address(peer, lane, message, slice);
-                    self.views[view] = Some((peer, key, Memory::EMPTY));
-                    transport.recv(peer, key, Sink::View(len))?;
+                    let (from, key) = self.address(peer, lane, message, slice);
+                    let narrow = self.narrow_to(peer);
+                    let is_narrow = narrow.is_some();
+                    let len = narrow.map_or(len, |narrow| narrow.wire_bytes(len));
+                    self.views[view] = Some(View {
+                        peer: from,
+                        key,
+                        is_narrow,
+                        memory: Memory::EMPTY,
+                    });
+                    transport.recv(from, key, Sink::View(len))?;
                 }
                 Action::Combine {
                     id,
@@ -122,14 +157,17 @@ impl MessageOp {
                     finish,
                 } => {
                     let (own, dst) = (self.memory(own), self.memory(dst));
-                    let Some((peer, key, view)) = self.views[view].take() else {
+                    let Some(view) = self.views[view].take() else {
                         unreachable!("the executor combines a view once, after it has arrived")
                     };
+                    let narrow = self.narrow.as_ref().filter(|_| view.is_narrow);
+                    let wide = narrow.map(|narrow| narrow.widen(view.memory));
+                    let theirs = wide.as_ref().map_or(view.memory, Staging::memory);
                     match order {
-                        Order::LocalFirst => self.reduce(dst, own, view, finish),
-                        Order::RemoteFirst => self.reduce(dst, view, own, finish),
+                        Order::LocalFirst => self.reduce(dst, own, theirs, finish),
+                        Order::RemoteFirst => self.reduce(dst, theirs, own, finish),
                     }
-                    transport.release(peer, key);
+                    transport.release(view.peer, view.key);
                     self.executor.handle_done(id);
                 }
                 Action::Copy { id, src, dst } => {
@@ -155,8 +193,16 @@ impl MessageOp {
         Ok(())
     }
 
+    /// How messages of a member go, if they are narrow.
+    fn narrow_to(&mut self, member: Rank) -> Option<&mut Narrow> {
+        self.narrow.as_mut().filter(|narrow| narrow.is_far(member))
+    }
+
     /// A message has left.
     pub(crate) fn sent(&mut self, peer: Rank, key: MessageKey) {
+        if let Some(narrow) = &mut self.narrow {
+            narrow.left(peer, key);
+        }
         let member = self.task.members.iter().position(|&m| m == peer);
         let sending = |m| self.executor.sending(m, key.lane, key.message, key.slice);
         if let Some(id) = member.and_then(sending) {
@@ -165,12 +211,21 @@ impl MessageOp {
     }
 
     /// A message has come; `view` is where it lies if it was asked for as a view.
-    pub(crate) fn received(&mut self, peer: Rank, key: MessageKey, view: Memory) {
-        let asked = |v: &&mut Option<(Rank, MessageKey, Memory)>| {
-            v.as_ref().is_some_and(|(p, k, _)| *p == peer && *k == key)
-        };
+    pub(crate) fn received(
+        &mut self,
+        peer: Rank,
+        key: MessageKey,
+        view: Memory,
+        transport: &mut dyn Transport,
+    ) {
+        let asked =
+            |v: &&mut Option<View>| v.as_ref().is_some_and(|v| (v.peer, v.key) == (peer, key));
         if let Some(Some(slot)) = self.views.iter_mut().find(asked) {
-            slot.2 = view;
+            slot.memory = view;
+        } else if let Some(narrow) = &mut self.narrow
+            && narrow.come(peer, key, view)
+        {
+            transport.release(peer, key);
         }
         let member = self.task.members.iter().position(|&m| m == peer);
         let receiving = |m| self.executor.receiving(m, key.lane, key.message, key.slice);
@@ -191,6 +246,9 @@ impl MessageOp {
                 Memory::combine(dtype, op, &[dst], &[a, b], divide, Stores::Cached);
             }
             _ => Memory::reduce(dtype, op, dst, a, b),
+        }
+        if let Some(narrow) = self.narrow.as_ref().filter(|_| finish) {
+            narrow.round(dst);
         }
     }
 

@@ -10,6 +10,7 @@ mod failure;
 mod label;
 mod mapped;
 mod message;
+mod narrow;
 mod past;
 mod plans;
 mod samples;
@@ -38,6 +39,7 @@ use ringway_sys::Signal;
 pub(crate) use driver::Driver;
 pub(crate) use label::{Label, Limit};
 pub(crate) use message::{MessageOp, Operands};
+pub(crate) use narrow::Narrow;
 pub use past::{Candidate, Prediction};
 pub(crate) use plans::{Plans, Policy, Way};
 pub(crate) use samples::{Kind, Samples};
@@ -151,6 +153,7 @@ impl Engine {
             overrides,
             ring_size: values.ring_size,
             flat: values.hierarchy_levels == Some(1),
+            between_hosts: values.wire_between_hosts,
             site: site.map(Arc::new),
             order: None,
             origin: Origin::Assumed,

@@ -2,13 +2,15 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use ringway_plan::{Algorithm, Collective, Cost};
+use ringway_plan::{Algorithm, Collective, Cost, DataType};
 
 /// An algorithm that does a collective, and how long the cost model says that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The algorithm.
     pub algorithm: Algorithm,
+    /// As what elements go from host to host, if not as they are: the setting `wire_between_hosts`.
+    pub wire: Option<DataType>,
     /// On what the slowest rank spends its time.
     pub cost: Cost,
     /// By how much the busiest link between hosts takes longer, if the fabric is known.

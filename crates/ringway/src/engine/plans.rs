@@ -9,7 +9,7 @@ use ringway_plan::{
 };
 
 use super::{
-    Site,
+    Narrow, Site, narrow,
     past::{Candidate, Past, Prediction},
     samples::{Kind, Samples},
     tuning::{Tried, Tuning},
@@ -73,6 +73,8 @@ pub(crate) struct Policy {
     pub(crate) ring_size: Option<usize>,
     /// No hierarchy, though ranks share hosts.
     pub(crate) flat: bool,
+    /// As what elements of `f32` go from host to host in hierarchical all-reduces, if not as they are.
+    pub(crate) between_hosts: Option<DataType>,
     /// Where the ranks are, if that is known.
     pub(crate) site: Option<Arc<Site>>,
     /// Hosts side by side, numbered by their lowest rank, as measured while the job ran; before, the site's order counts.
@@ -188,7 +190,7 @@ impl Plans {
         let known = self.past.entry(collective, algorithm, bytes);
         let predicted = match known {
             Some(predicted) => predicted,
-            None => match self.candidate(collective, algorithm, bytes) {
+            None => match self.candidate(collective, algorithm, dtype, bytes) {
                 Some(candidate) => candidate.total(),
                 None => return,
             },
@@ -246,7 +248,7 @@ impl Plans {
         let bytes = elements * call.dtype.size();
         let algorithm = call
             .algorithm
-            .unwrap_or_else(|| self.algorithm(call.collective, bytes));
+            .unwrap_or_else(|| self.algorithm(call.collective, call.dtype, bytes));
         let schedule = self.schedule(call.collective, algorithm)?;
         let form = self.form;
         let (
@@ -266,6 +268,7 @@ impl Plans {
             elements: count,
             algorithm,
             form,
+            wire: self.wire(collective, algorithm, dtype),
         };
         let way = if self.mapped {
             let rank = self.rank;
@@ -314,6 +317,7 @@ impl Plans {
             elements: 0,
             algorithm,
             form,
+            wire: None,
         };
         Ok(Prepared {
             call,
@@ -326,7 +330,12 @@ impl Plans {
 
     /// The algorithm for a vector of `bytes`: the settings' choice, else the selector's. In mapped memory every
     /// rank reaches every other's bytes at the same cost, so that nothing beats going there directly.
-    pub(crate) fn algorithm(&mut self, collective: Collective, bytes: usize) -> Algorithm {
+    pub(crate) fn algorithm(
+        &mut self,
+        collective: Collective,
+        dtype: DataType,
+        bytes: usize,
+    ) -> Algorithm {
         if let Some(algorithm) = self.policy.overrides.algorithm(collective, bytes) {
             return algorithm;
         }
@@ -337,33 +346,64 @@ impl Plans {
                 Algorithm::OneShot
             }
             _ if self.mapped => Algorithm::Direct,
-            _ => self.choose(collective, bytes),
+            _ => self.choose(collective, dtype, bytes),
         }
     }
 
-    /// How long an operation on a vector of `bytes` is expected to take, by the cost model; the same on all ranks.
+    /// How long an operation on a vector of `bytes` is expected to take, by the cost model, with all messages as they are; the same
+    /// on all ranks.
     pub(crate) fn time(&mut self, collective: Collective, bytes: usize) -> Duration {
-        let algorithm = self.algorithm(collective, bytes);
+        let algorithm = self.algorithm(collective, DataType::U8, bytes);
         let (topology, machine) = (&self.topology, &self.policy.machine);
         estimate(collective, algorithm, bytes, topology, machine)
             .map_or(Duration::ZERO, |cost| cost.total)
     }
 
+    /// As what an operation's elements go from host to host, if not as they are.
+    pub(crate) fn wire(
+        &self,
+        collective: Collective,
+        algorithm: Algorithm,
+        dtype: DataType,
+    ) -> Option<DataType> {
+        let is_meant = (collective, algorithm, dtype)
+            == (
+                Collective::AllReduce,
+                Algorithm::Hierarchical,
+                DataType::F32,
+            );
+        let is_spread = !self.mapped && self.topology.hosts().len() > 1;
+        self.policy
+            .between_hosts
+            .filter(|_| is_meant && is_spread && self.form == Form::Even)
+    }
+
+    /// What it takes to send an operation's elements so.
+    pub(crate) fn narrow(&self, descriptor: &Descriptor) -> Option<Narrow> {
+        let far = narrow::far(&self.topology, self.rank);
+        Narrow::new(descriptor.dtype, descriptor.wire?, far)
+    }
+
     /// The quickest by the cost model.
-    fn choose(&mut self, collective: Collective, bytes: usize) -> Algorithm {
-        self.candidates(collective, bytes)
+    fn choose(&mut self, collective: Collective, dtype: DataType, bytes: usize) -> Algorithm {
+        self.candidates(collective, dtype, bytes)
             .first()
             .map_or(Algorithm::Direct, |quickest| quickest.algorithm)
     }
 
     /// Every algorithm that may do the collective, the quickest by the cost model first.
-    pub(crate) fn candidates(&mut self, collective: Collective, bytes: usize) -> Vec<Candidate> {
+    pub(crate) fn candidates(
+        &mut self,
+        collective: Collective,
+        dtype: DataType,
+        bytes: usize,
+    ) -> Vec<Candidate> {
         let flat = self.policy.flat;
         let allowed = |a: &Algorithm| !flat || *a != Algorithm::Hierarchical;
         let mut candidates: Vec<Candidate> = Algorithm::ALL
             .into_iter()
             .filter(allowed)
-            .filter_map(|algorithm| self.candidate(collective, algorithm, bytes))
+            .filter_map(|algorithm| self.candidate(collective, algorithm, dtype, bytes))
             .collect();
         candidates.sort_by_key(|c| (c.total(), c.algorithm));
         candidates
@@ -374,11 +414,19 @@ impl Plans {
         &mut self,
         collective: Collective,
         algorithm: Algorithm,
+        dtype: DataType,
         bytes: usize,
     ) -> Option<Candidate> {
-        let machine = &self.policy.machine;
-        let cost = estimate(collective, algorithm, bytes, &self.topology, machine)?;
-        let shared = self.busiest(collective, algorithm) * bytes as f64;
+        let wire = self.wire(collective, algorithm, dtype);
+        let (machine, crossing) = match wire {
+            Some(wire) => (
+                self.policy.machine.with_half_between_hosts(),
+                bytes / dtype.size() * wire.size(),
+            ),
+            None => (self.policy.machine, bytes),
+        };
+        let cost = estimate(collective, algorithm, bytes, &self.topology, &machine)?;
+        let shared = self.busiest(collective, algorithm) * crossing as f64;
         let policy = &self.policy;
         let tuning = policy.tuning.filter(|_| self.is_world);
         let tried = policy.tried.iter().filter(|_| self.is_world);
@@ -387,6 +435,7 @@ impl Plans {
             .find_map(|tried| tried.of(algorithm));
         Some(Candidate {
             algorithm,
+            wire,
             cost,
             contention: cost.contention(shared),
             thousandths: tried

@@ -5,18 +5,19 @@ use std::fs;
 use super::gather;
 use crate::{Communicator, Error, bootstrap::fnv1a};
 
-/// The same on rank 0 in every job on these hosts, in this order, with these addresses, NICs, link rates, and settings of what carries messages;
+/// The same on rank 0 in every job on these hosts, in this order, with these addresses, NICs, link rates, and settings of what carries messages and how;
 /// of this version. Without meaning on other ranks, which take part.
 pub(super) fn of(comm: &Communicator) -> Result<u64, Error> {
     let cards = gather(comm, fnv1a(cards().bytes()))?;
     let engine = comm.engine();
     let values = engine.settings.values();
     let mut text = format!(
-        "{} {} {:?} {:?} {}\n",
+        "{} {} {:?} {:?} {:?} {}\n",
         env!("CARGO_PKG_VERSION"),
         values.transports,
         values.streams,
         values.queue_pairs,
+        values.wire_between_hosts,
         comm.transport(),
     );
     for (member, cards) in engine.world.members.iter().zip(cards) {

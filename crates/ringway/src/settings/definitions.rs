@@ -2,6 +2,8 @@
 
 use std::{fmt::Write, str::FromStr, time::Duration};
 
+use ringway_plan::DataType;
+
 use super::{
     Interfaces, LAUNCH_VARIABLES, Probing, Transports, Values, environment::PREFIX, parse_duration,
     parse_size, show_duration, show_size,
@@ -330,6 +332,18 @@ pub const DEFINITIONS: &[Definition] = &[
         set: |v, text| put(&mut v.transports, Transports::parse(text)),
         show: |v| v.transports.to_string(),
     },
+    Definition {
+        name: "wire_between_hosts",
+        default: "off",
+        expected: "`off`, `f16` or `bf16`",
+        doc: "As what elements of `f32` go from host to host in all-reduces by `hierarchical`; within hosts they stay what they \
+              are. Half the bytes, and each message between hosts rounds to nearest; see docs/compression.md.",
+        set: |v, text| put(&mut v.wire_between_hosts, half(text)),
+        show: |v| {
+            v.wire_between_hosts
+                .map_or_else(|| "off".to_owned(), |dtype| dtype.to_string())
+        },
+    },
 ];
 
 /// The table of settings and the table of launch variables, in Markdown, as `docs/settings.md` has them.
@@ -385,6 +399,15 @@ fn auto(text: &str, least: usize, most: usize) -> Result<Option<usize>, String> 
         Ok(None)
     } else {
         count(text, least, most).map(Some)
+    }
+}
+
+fn half(text: &str) -> Result<Option<DataType>, String> {
+    match text {
+        "off" => Ok(None),
+        "bf16" => Ok(Some(DataType::Bf16)),
+        "f16" => Ok(Some(DataType::F16)),
+        _ => Err("it is none of these".to_owned()),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use ringway_link::{BadFilter, InterfaceFilter, Ports};
+use ringway_plan::DataType;
 
 use super::DEFINITIONS;
 
@@ -61,6 +62,8 @@ pub struct Values {
     pub timeout: Duration,
     /// What may carry messages.
     pub transports: Transports,
+    /// As what elements of `f32` go from host to host in hierarchical all-reduces; none: as they are.
+    pub wire_between_hosts: Option<DataType>,
 }
 
 impl Default for Values {
@@ -92,6 +95,7 @@ impl Default for Values {
             streams: 0,
             timeout: Duration::ZERO,
             transports: Transports::Auto,
+            wire_between_hosts: None,
         };
         for definition in DEFINITIONS {
             if let Err(why) = (definition.set)(&mut values, definition.default) {
