@@ -80,6 +80,8 @@ fn both_run_the_same_over_the_same_paths() {
         // Queues of connections drop nothing.
         assert_eq!(case["dropped"], 0, "{case}");
         assert!((0.0..=1.0).contains(&seconds("busy")), "{case}");
+        // Acknowledgements and barriers are the rest.
+        assert!(seconds("same_links") > 0.9, "{case}");
     }
 }
 

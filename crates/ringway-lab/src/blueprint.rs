@@ -14,6 +14,11 @@ use crate::{
 /// Nodes that a lab can have at most: the processors have to move all their packets.
 const MOST_NODES: usize = 1024;
 
+/// What switches hash (`fib_multipath_hash_fields`): addresses, protocol and ports. By policy 1, which is the same by name, they would
+/// take a number that the sender's TCP has drawn for the connection and left in the packet: no switch would have a hash of its own, and none
+/// would say before which way a connection takes.
+const HASHED: u32 = 0x37;
+
 /// The routing table of what is sent from the address of NIC 0; those of others follow.
 const TABLE: usize = 100;
 
@@ -120,6 +125,7 @@ impl<'a> Blueprint<'a> {
 cd /proc/sys/net/ipv4
 echo {forwards} > ip_forward
 echo 1 > fib_multipath_hash_policy
+if [ -e fib_multipath_hash_fields ]; then echo {HASHED} > fib_multipath_hash_fields; echo 3 > fib_multipath_hash_policy; fi
 [ ! -e fib_multipath_hash_seed ] || echo {seed} > fib_multipath_hash_seed
 for filter in conf/*/rp_filter; do echo 0 > $filter; done
 echo 0 > conf/all/send_redirects

@@ -25,6 +25,8 @@ pub struct Request {
     pub(crate) priority: u8,
     pub(crate) timeout: Option<Duration>,
     pub(crate) algorithm: Option<Algorithm>,
+    /// Whether elements go from host to host as they are, whatever `wire_between_hosts` says.
+    pub(crate) wide: bool,
 }
 
 /// Where the ranks' parts lie in a `v` collective, in elements of `input` and `output`.
@@ -54,6 +56,7 @@ impl Request {
             priority: 0,
             timeout: None,
             algorithm: None,
+            wide: false,
         }
     }
 
@@ -84,6 +87,12 @@ impl Request {
     /// The algorithm to use, in place of the selector's choice. Must be the same on all ranks.
     pub const fn algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = Some(algorithm);
+        self
+    }
+
+    /// With elements as they are, whatever `wire_between_hosts` says.
+    pub(crate) const fn wide(mut self) -> Self {
+        self.wide = true;
         self
     }
 

@@ -46,6 +46,8 @@ pub(super) struct Measured {
     pub(super) busy: f64,
     /// Packets that found a link's queue full.
     pub(super) dropped: u64,
+    /// By [`Hop::index`], bytes that went over each link.
+    pub(super) carried: Vec<f64>,
 }
 
 /// Seconds of an operation, over its iterations.
@@ -103,7 +105,7 @@ impl Bench<'_> {
             master: Some(IpAddr::V4(host_address(self.lab.fabric(), first))),
             port: None,
         };
-        let (dropped, before) = (self.dropped()?, Processors::now()?);
+        let (links, before) = (self.lab.stats()?, Processors::now()?);
         let (code, sent) = thread::scope(|scope| {
             let (running, ended) = channel::<()>();
             let watch = scope.spawn(move || self.watch(hosts, &ended));
@@ -117,7 +119,11 @@ impl Bench<'_> {
             bail!("{} failed in the lab", what());
         }
         let busy = Processors::now()?.busy_since(before);
-        let dropped = self.dropped()? - dropped;
+        let (mut dropped, mut carried) = (0, Vec::with_capacity(links.len()));
+        for (after, before) in self.lab.stats()?.iter().zip(&links) {
+            dropped += after.dropped - before.dropped;
+            carried.push((after.bytes - before.bytes) as f64);
+        }
         let text = fs::read_to_string(&file).with_context(what)?;
         let rows: Vec<Value> = serde_json::from_str(&text).with_context(what)?;
         let row = |row: &Value| {
@@ -134,12 +140,8 @@ impl Bench<'_> {
             paths: self.paths(hosts, &sent)?,
             busy,
             dropped,
+            carried,
         })
-    }
-
-    /// Packets that links have dropped since the lab was made.
-    fn dropped(&self) -> Result<u64> {
-        Ok(self.lab.stats()?.iter().map(|hop| hop.dropped).sum())
     }
 
     /// Looks at the connections of hosts from time to time, until the job has ended.

@@ -221,6 +221,7 @@ impl Twin {
                     bound_seconds: outcome.bound,
                     busy: measured.busy,
                     dropped: measured.dropped,
+                    same_links: report::common(&measured.carried, &outcome.carried),
                 };
                 if !self.json {
                     output::print(&case.line())?;

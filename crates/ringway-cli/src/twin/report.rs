@@ -25,6 +25,8 @@ pub(super) struct Case {
     pub(super) busy: f64,
     /// Packets, in all sizes of the job.
     pub(super) dropped: u64,
+    /// The part of bytes that went over the same links in both, 0 to 1.
+    pub(super) same_links: f64,
 }
 
 impl Case {
@@ -35,7 +37,7 @@ impl Case {
 
     pub(super) fn line(&self) -> String {
         format!(
-            "{:<14}  {:<18}  {:>6}  {:>9.2} ms  {:>9.2} ms  {:>6.1} %  {:>5.1} %  {:>4.0} %  {:>7}\n",
+            "{:<14}  {:<18}  {:>6}  {:>9.2} ms  {:>9.2} ms  {:>6.1} %  {:>5.1} %  {:>4.0} %  {:>7}  {:>4.0} %\n",
             self.collective,
             self.algorithm,
             size::show(self.bytes),
@@ -45,8 +47,16 @@ impl Case {
             self.bound_seconds / self.lab_seconds * 100.0,
             self.busy * 100.0,
             self.dropped,
+            self.same_links * 100.0,
         )
     }
+}
+
+/// The part of bytes that two networks carry over the same links.
+pub(super) fn common(one: &[f64], other: &[f64]) -> f64 {
+    let [all, others] = [one, other].map(|carried| carried.iter().sum::<f64>().max(1.0));
+    let both = one.iter().zip(other);
+    both.map(|(a, b)| (a / all).min(b / others)).sum()
 }
 
 /// The cases of a fabric, and how they came about.
@@ -99,7 +109,7 @@ impl Report {
         format!(
             "{}: {} hosts, one rank each; TCP by {}, packets of {} bytes{window}, {queues}\n\
              calibration: a message costs {:.0} us and {:.0} us for each link, {:.1} % of a link's rate is data\n\n\
-             {:<14}  {:<18}  {:>6}  {:>12}  {:>12}  {:>8}  {:>7}  {:>6}  {:>7}\n",
+             {:<14}  {:<18}  {:>6}  {:>12}  {:>12}  {:>8}  {:>7}  {:>6}  {:>7}  {:>6}\n",
             self.fabric,
             self.hosts,
             self.congestion,
@@ -116,6 +126,7 @@ impl Report {
             "bound",
             "cpu",
             "dropped",
+            "links",
         )
     }
 
@@ -279,6 +290,7 @@ mod tests {
             bound_seconds: lab_seconds / 2.0,
             busy: 0.25,
             dropped: 0,
+            same_links: 0.99,
         }
     }
 
@@ -302,9 +314,12 @@ mod tests {
         );
         let line = cases[0].line();
         assert!(
-            line.contains("1M    1000.00 ms    1020.00 ms     2.0 %   50.0 %    25 %        0"),
+            line.contains(
+                "1M    1000.00 ms    1020.00 ms     2.0 %   50.0 %    25 %        0    99 %"
+            ),
             "{line}"
         );
+        assert!((common(&[3.0, 1.0, 0.0], &[10.0, 5.0, 5.0]) - 0.75).abs() < 1e-9);
         // Algorithms of different fabrics are not compared.
         let both = verdict.and(Verdict::new(&[case("ring", 9.0, 9.0)]));
         assert!(both.text().contains("4 cases: median error 4.8 %"));

@@ -28,6 +28,8 @@ pub(super) struct Outcome {
     /// How long the schedule keeps the busiest link busy at its full rate, headers and all else aside, if flows spread
     /// evenly: no time can be shorter.
     pub(super) bound: f64,
+    /// By [`ringway_fabric::Hop::index`], bytes that went over each link.
+    pub(super) carried: Vec<f64>,
 }
 
 impl Simulator {
@@ -65,6 +67,7 @@ impl Simulator {
         Ok(Outcome {
             seconds: outcome.end.at.seconds(),
             bound: busiest * bytes as f64,
+            carried: outcome.hops.iter().map(|hop| hop.bytes).collect(),
         })
     }
 }

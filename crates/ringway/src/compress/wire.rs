@@ -54,7 +54,8 @@ impl<'a> CommunicatorWire<'a> {
     fn sum<T: Element>(&mut self, values: &mut [T]) -> Result<(), WireError> {
         let (ranks, memory) = (self.ranks(), exclusive(values));
         let request = Request::new(Collective::AllReduce, T::DTYPE, memory, memory);
-        let request = request.reduce_op(ReduceOp::Sum);
+        // What a codec keeps for the next step goes by what it has sent.
+        let request = request.reduce_op(ReduceOp::Sum).wide();
         self.run(request, 2 * memory.len() / ranks * (ranks - 1))
     }
 }

@@ -23,6 +23,7 @@ pub(crate) struct Call {
     dtype: DataType,
     op: Option<ReduceOp>,
     algorithm: Option<Algorithm>,
+    wide: bool,
     input: usize,
     output: usize,
     /// By which of the group's plans.
@@ -37,6 +38,7 @@ impl Call {
             dtype: request.dtype,
             op: request.op,
             algorithm: request.algorithm,
+            wide: request.wide,
             input: request.input.len(),
             output: request.output.len(),
         }
@@ -246,9 +248,11 @@ impl Plans {
     fn prepare_new(&mut self, call: Call, request: &Request) -> Result<Prepared, Error> {
         let elements = request.check(self.rank, self.topology.ranks())?;
         let bytes = elements * call.dtype.size();
+        // Of what goes as it is, any type that `wire_between_hosts` does not mean.
+        let sent = if call.wide { DataType::U8 } else { call.dtype };
         let algorithm = call
             .algorithm
-            .unwrap_or_else(|| self.algorithm(call.collective, call.dtype, bytes));
+            .unwrap_or_else(|| self.algorithm(call.collective, sent, bytes));
         let schedule = self.schedule(call.collective, algorithm)?;
         let form = self.form;
         let (
@@ -268,7 +272,7 @@ impl Plans {
             elements: count,
             algorithm,
             form,
-            wire: self.wire(collective, algorithm, dtype),
+            wire: self.wire(collective, algorithm, sent),
         };
         let way = if self.mapped {
             let rank = self.rank;

@@ -141,6 +141,17 @@ fn nothing_else_is_rounded() {
         let right = |(i, &x): (usize, &f32)| f64::from(x) == exact(i);
         assert!(narrow.iter().enumerate().all(right));
     });
+    // Nor what codecs add up.
+    world_on(&HOSTS, Over::Messages, &settings, |comm| {
+        let mut values: Vec<f32> = (0..999).map(|i| each(comm.rank(), i) as f32).collect();
+        let memory = exclusive(&mut values);
+        let request = Request::new(Collective::AllReduce, DataType::F32, memory, memory);
+        let request = request.reduce_op(ReduceOp::Sum).wide();
+        comm.run(request.algorithm(Algorithm::Hierarchical))
+            .unwrap();
+        let right = |(i, &x): (usize, &f32)| f64::from(x) == exact(i);
+        assert!(values.iter().enumerate().all(right));
+    });
     // On one host no message goes to another.
     let one = ["a"; 4];
     world_on(&one, Over::Messages, &settings, |comm| {
