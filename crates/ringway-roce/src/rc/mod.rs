@@ -74,7 +74,7 @@
 //! | the same of another length, or of nothing under way | discarded, counted |
 //! | NAK, sequence error | discarded, counted |
 //! | NAK, receiver not ready | waits as long as asked, then that packet goes again, and nothing after it |
-//! | READ response, a later one; ACK before an answer | the missing answer is asked for again, once; what was acknowledged isn't sent again, and completes after it |
+//! | READ response, a later one; ACK before an answer | the missing answer is asked for again, once, and after it the answers that came before their turn; what was acknowledged isn't sent again, and completes then |
 //! | ACK clock runs out | the oldest packet goes again, and of those that aren't there the one that went last, whose arrival shows what else is lost; takes a retry |
 //!
 //! | the responder's packet | what happens |

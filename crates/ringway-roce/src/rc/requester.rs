@@ -277,7 +277,7 @@ impl Requester {
         completions: &mut VecDeque<Completion>,
     ) -> Result<(), Failure> {
         let psn = packet.bth.psn;
-        if !self.is_under_way(psn) || !self.settle(now, psn, counters, completions) {
+        if !self.settle_before_answer(now, psn, counters, completions) {
             counters.stale_responses += 1;
             return Ok(());
         }
@@ -308,7 +308,7 @@ impl Requester {
         counters: &mut Counters,
         completions: &mut VecDeque<Completion>,
     ) -> Result<(), Failure> {
-        if !self.is_under_way(psn) || !self.settle(now, psn, counters, completions) {
+        if !self.settle_before_answer(now, psn, counters, completions) {
             counters.stale_responses += 1;
             return Ok(());
         }
@@ -473,20 +473,39 @@ impl Requester {
         true
     }
 
-    /// An answer that was missing has come: what was carried out after it can complete, which go-back-N has acknowledged again.
+    /// An answer that was missing has come: what was carried out after it can complete, and answers that were discarded are asked for
+    /// again; go-back-N has sent all of it again.
     fn settle_carried_out(
         &mut self,
         now: Instant,
         counters: &mut Counters,
         completions: &mut VecDeque<Completion>,
     ) {
-        let done = self
-            .started
-            .front()
-            .is_none_or(|front| front.first == self.unacked);
-        if self.board.is_some() && done {
+        let front = self.started.front();
+        let index = front.map_or(0, |front| self.unacked.since(front.first) as u32);
+        // Within a piece of a READ the rest of what was asked for again is still to come.
+        if self.board.is_some() && index.is_multiple_of(self.piece()) {
             self.settle(now, self.carried_out, counters, completions);
         }
+    }
+
+    /// Takes everything before an answer as acknowledged. False if another one is missing before it: it is discarded, and has to be
+    /// asked for again after that one.
+    fn settle_before_answer(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        counters: &mut Counters,
+        completions: &mut VecDeque<Completion>,
+    ) -> bool {
+        if !self.is_under_way(psn) {
+            return false;
+        }
+        let is_next = self.settle(now, psn, counters, completions);
+        if !is_next && self.carried_out == psn {
+            self.carried_out = psn.plus(1);
+        }
+        is_next
     }
 
     /// The connection makes progress: all retries are there again, and the clock starts anew.

@@ -246,6 +246,38 @@ fn a_read_waits_for_its_turn_and_a_lost_answer_repeats_nothing_else() {
     assert_eq!(b.qp.counters().duplicate_requests, 1);
 }
 
+/// Of what came after a lost answer, too early, nothing was kept: all of it is asked for again without a time-out.
+#[test]
+fn discarded_answers_are_asked_for_again() {
+    let now = Instant::now();
+    let setup = Setup {
+        read_window: 4,
+        ..SELECTIVE
+    };
+    // In pieces of two packets, of which the second has one or two; and each in a READ of its own.
+    for lengths in [&[600][..], &[1024], &[256, 256], &[600, 256]] {
+        let (mut a, mut b) = connected(setup);
+        b.fill(0, &pattern(1024));
+        for (id, length) in lengths.iter().enumerate() {
+            let (into, remote) = (a.local(0, *length), b.remote(0));
+            a.post(id as u64, Work::Read { into, remote });
+        }
+        let sent = a.transmit_all(now);
+        let answers = deliver(now, &sent, &[], &mut b);
+        assert!(answers.len() > 1);
+        for answer in &answers[1..] {
+            a.take(now, answer);
+        }
+        exchange(now, &mut a, &mut b);
+        let expected: Vec<_> = (0..lengths.len() as u64)
+            .map(|id| (id, Status::Success))
+            .collect();
+        assert_eq!(a.statuses(), expected, "{lengths:?}");
+        let longest = lengths[0];
+        assert_eq!(a.memory()[..longest], pattern(1024)[..longest]);
+    }
+}
+
 #[test]
 fn no_more_is_sent_ahead_than_is_kept() {
     let now = Instant::now();
