@@ -194,30 +194,29 @@ impl RdmaTransport {
     /// Looks what TCP has: the messages of peers that RDMA does not reach, notes, and the end of peers.
     fn poll_tcp(&mut self, now: Instant) -> bool {
         let mut events = std::mem::take(&mut self.tcp_events);
-        let moved = self.tcp.poll(now, &mut events);
         let mut gone = Vec::new();
-        for event in events.drain(..) {
-            match event {
-                Event::Lost { peer, error } => gone.push((peer, error)),
-                event => self.tcp_event(now, event),
-            }
-        }
-        if moved {
-            self.hear(now);
-        }
-        if !gone.is_empty() {
-            // What they had sent before is there by now, their last notes too.
-            self.poll_device(now);
-            self.tcp.poll(now, &mut events);
+        let mut moved = false;
+        loop {
+            let known = gone.len();
+            let more = self.tcp.poll(now, &mut events);
             for event in events.drain(..) {
                 match event {
                     Event::Lost { peer, error } => gone.push((peer, error)),
                     event => self.tcp_event(now, event),
                 }
             }
-            for (peer, error) in gone {
-                self.lose(peer, error);
+            if more {
+                self.hear(now);
             }
+            moved |= more;
+            if gone.len() == known {
+                break;
+            }
+            // What they had sent before is there by now, their last notes too: these come with the next turn.
+            self.poll_device(now);
+        }
+        for (peer, error) in gone {
+            self.lose(peer, error);
         }
         self.tcp_events = events;
         moved
