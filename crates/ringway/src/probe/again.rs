@@ -72,16 +72,17 @@ pub(crate) fn again(comm: &Communicator, kind: Kind) -> Result<Option<Found>, Er
     next.machine = numbers.machine(&policy.machine);
     next.tuning = Some(numbers.tuning);
     engine.adopt_in(Arc::new(next.clone()), &comm.group);
-    let takes = match chosen {
-        true => {
-            let tried = trial::tried(comm, kind.bytes)?;
-            next.tried.push(tried);
-            engine.adopt_in(Arc::new(next.clone()), &comm.group);
-            let algorithm = comm.algorithm(Collective::AllReduce, kind.bytes);
-            trial::timed(comm, &[algorithm], kind.bytes)?[0]
-        }
-        false => trial::timed(comm, &[kind.algorithm], kind.bytes)?[0],
+    if chosen && kind.collective == Collective::AllReduce {
+        let tried = trial::tried(comm, kind.bytes)?;
+        next.tried.push(tried);
+        engine.adopt_in(Arc::new(next.clone()), &comm.group);
+    }
+    // The one that these operations take: what another does for all-reduces is no gain for an all-to-all.
+    let algorithm = match chosen {
+        true => comm.algorithm(kind.collective, kind.bytes),
+        false => kind.algorithm,
     };
+    let takes = trial::timed(comm, &[algorithm], kind.bytes)?[0];
     if takes >= took.mul_f64(WORTH) {
         return Ok(None);
     }
