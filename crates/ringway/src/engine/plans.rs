@@ -384,8 +384,9 @@ impl Plans {
 
     /// What it takes to send an operation's elements so.
     pub(crate) fn narrow(&self, descriptor: &Descriptor) -> Option<Narrow> {
+        let wire = descriptor.wire?;
         let far = narrow::far(&self.topology, self.rank);
-        Narrow::new(descriptor.dtype, descriptor.wire?, far)
+        Narrow::new(descriptor.dtype, wire, far)
     }
 
     /// The quickest by the cost model.
