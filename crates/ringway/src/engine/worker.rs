@@ -118,9 +118,11 @@ impl Worker {
         lock(&self.state).rests = false;
     }
 
-    fn pause(&self, longest: Duration) {
+    /// Sleeps while others wait. The last of them that goes wakes this under the lock, or has gone before.
+    fn pause(&self, engine: &Engine, longest: Duration) {
         let state = lock(&self.state);
-        if state.new.is_empty() && !state.stop {
+        let waiters = engine.waiters.load(Ordering::Relaxed);
+        if state.new.is_empty() && !state.stop && waiters > 0 {
             drop(self.changed.wait_timeout(state, longest));
         }
     }
@@ -248,7 +250,7 @@ fn run(engine: &Engine) {
                 ringway_sys::spin_hint()
             }
         } else if !watched.mapped && steps_back {
-            let pause = || engine.worker.pause(Duration::from_millis(5));
+            let pause = || engine.worker.pause(engine, Duration::from_millis(5));
             engine.worker.rest(engine, true, pause);
         } else {
             sleep(engine, &watched, driver, now, idle_for);
