@@ -109,7 +109,8 @@ impl Communicator {
     }
 
     /// Like [`Self::run`], until `stop` says so: then the operation is returned, and goes on in the background, as
-    /// if [submitted](Self::submit). `stop` is asked at least every 100 ms while there is nothing to do.
+    /// if [submitted](Self::submit). `stop` is asked at least every 100 ms while there is nothing to do, but not while
+    /// ranks compare times of operations or measure links (the setting `adapt_after`).
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -170,10 +171,11 @@ impl Communicator {
         }
     }
 
-    /// Starts an operation. Its memory must stay valid, and alone the operation's, until it has ended.
+    /// Starts an operation. Its memory must stay valid, and alone the operation's, until it has ended. In a job that adapts to its
+    /// links it may wait here for the other ranks, see the setting `adapt_after`.
     ///
     /// # Errors
-    /// Wrong arguments. All else comes from [`Work::wait`].
+    /// Wrong arguments; a failure of the job while this waits for the others. All else comes from [`Work::wait`].
     pub fn submit(&self, request: Request) -> Result<Work, Error> {
         self.submit_with(&request, None)
     }

@@ -305,7 +305,7 @@ pub struct Descriptor {
     /// Which form of the operation.
     pub form: Form,
     /// Which of the group's plans it follows, counted from 0 and after [`Self::PLANS`] from 0 again: where links change,
-    /// there is another.
+    /// or algorithms have been tried, there is another.
     pub plan: u8,
     /// As what elements go from host to host, if not as they are.
     pub wire: Option<DataType>,

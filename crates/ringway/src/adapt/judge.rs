@@ -30,7 +30,7 @@ const MOST_KINDS: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Compared {
     /// Which of them moved the most bytes, and how long they took: the least of all ranks' quartiles, as the rank that comes
-    /// last does not wait for others. None if a rank knows too few.
+    /// last does not wait for others. None if all ranks know too few.
     pub(super) kind: Option<(Kind, Duration)>,
     /// How long that was.
     pub(super) elapsed: Duration,

@@ -8,7 +8,7 @@ use ringway_plan::{Algorithm, Collective};
 /// their lowest rank, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replan {
-    /// Its number: 1 for the first of a group.
+    /// Its number in the group. A choice by trial has one too: so the first that is told need not be 1.
     pub plan: u32,
     /// How long the group had been there.
     pub after: Duration,

@@ -83,7 +83,7 @@ pub(crate) struct Policy {
     pub(crate) order: Option<Arc<[usize]>>,
     /// Where `machine` and `tuning` come from.
     pub(crate) origin: Origin,
-    /// How many policies a group has had before, as its links changed.
+    /// How many policies a group has had before, as its links changed or algorithms were tried.
     pub(crate) plan: u32,
 }
 
