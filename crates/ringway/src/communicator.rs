@@ -302,7 +302,7 @@ impl Communicator {
         let (group, engine) = (&self.group, self.engine());
         let (rank, ranks) = (group.rank, group.size());
         if let Some(adapt) = group.adapting() {
-            adapt.before_operation(self)?;
+            adapt.before_operation(self, self.limit(request).time)?;
         }
         let mut plans = lock(&group.plans);
         let prepared = match request.parts {

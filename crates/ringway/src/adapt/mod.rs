@@ -19,10 +19,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_plan::{Algorithm, Collective, ReduceOp};
+use ringway_plan::{Algorithm, Collective, DataType, ReduceOp};
+use ringway_sys::Memory;
 
 use crate::{
-    AllReduce, Communicator, Descriptor, Error,
+    AllReduce, Communicator, Descriptor, Error, Request,
     communicator::Seat,
     engine::{Kind, Samples, Task, lock, try_lock},
     group::{Group, mix},
@@ -122,10 +123,15 @@ impl Adapt {
     }
 
     /// To be called before an operation is planned: where one is due, compares, and takes up what came of the comparison before.
+    /// `time` is the operation's, within which ranks must come to it.
     ///
     /// # Errors
-    /// A rank has failed meanwhile, or has not come so far in the time that operations have.
-    pub(crate) fn before_operation(&self, comm: &Communicator) -> Result<(), Error> {
+    /// A rank has failed meanwhile, or has not come so far in that time, or in the setting's if that is longer.
+    pub(crate) fn before_operation(
+        &self,
+        comm: &Communicator,
+        time: Duration,
+    ) -> Result<(), Error> {
         let is_due = || {
             let counts = lock(&self.counts);
             counts.calls >= LEAST_CALLS && counts.work >= counts.due as usize
@@ -133,31 +139,37 @@ impl Adapt {
         if !is_due() {
             return Ok(());
         }
-        let mut state = self.hold(comm)?;
+        // Without this, nobody would have to be there in the time of a root's broadcast.
+        let time = time.max(comm.timeout());
+        let mut state = self.hold(comm, time)?;
         match is_due() {
-            true => self.compare(&mut state, comm),
+            true => self.compare(&mut state, comm, time),
             // Another thread has done it.
             false => Ok(()),
         }
     }
 
     /// The state, once no other thread has it.
-    fn hold(&self, comm: &Communicator) -> Result<MutexGuard<'_, State>, Error> {
+    fn hold(&self, comm: &Communicator, time: Duration) -> Result<MutexGuard<'_, State>, Error> {
         let began = Instant::now();
-        while began.elapsed() < comm.timeout() {
+        while began.elapsed() < time {
             if let Some(state) = try_lock(&self.state) {
                 return Ok(state);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         Err(Error::Argument(format!(
-            "another call on {comm:?} has been comparing links for {:?}: expected one call at a time, and none in a callback \
-             while another begins; wait for operations before the next, or set adapt_after to off",
-            comm.timeout()
+            "another call on {comm:?} has been comparing links for {time:?}: expected one call at a time, and none in a callback \
+             while another begins; wait for operations before the next, or set adapt_after to off"
         )))
     }
 
-    fn compare(&self, state: &mut State, comm: &Communicator) -> Result<(), Error> {
+    fn compare(
+        &self,
+        state: &mut State,
+        comm: &Communicator,
+        within: Duration,
+    ) -> Result<(), Error> {
         let kind = {
             let mut counts = lock(&self.counts);
             (counts.calls, counts.work) = (0, 0);
@@ -169,20 +181,20 @@ impl Adapt {
             .and_then(|samples| samples.take(kind?));
         let elapsed = state.since.elapsed();
         if let Some((task, kind)) = state.pending.take() {
-            let [nanos, elapsed] = ended(comm, &task)?;
+            let [nanos, elapsed] = ended(comm, &task, within)?;
             let time = (nanos < u64::MAX).then(|| Duration::from_nanos(nanos));
             let compared = Compared {
                 kind: kind.zip(time),
                 elapsed: Duration::from_nanos(elapsed),
             };
             if let Some(cause) = state.judge.judge(&compared) {
-                self.look(state, comm, &cause)?;
+                self.look(state, comm, &cause, within)?;
                 // These took what they took by the plan before.
                 mine = None;
             }
         }
         if let Some(kind) = kind {
-            try_algorithms(state, comm, kind)?;
+            try_algorithms(state, comm, kind, within)?;
         }
         state.since = Instant::now();
         lock(&self.counts).due = state.judge.interval();
@@ -193,10 +205,16 @@ impl Adapt {
     }
 
     /// Has all ranks measure links and take up a better plan if there is one.
-    fn look(&self, state: &mut State, comm: &Communicator, cause: &Cause) -> Result<(), Error> {
-        let began = Instant::now();
+    fn look(
+        &self,
+        state: &mut State,
+        comm: &Communicator,
+        cause: &Cause,
+        time: Duration,
+    ) -> Result<(), Error> {
         let kind = cause.kind();
-        let field = state.group(comm)?;
+        let field = state.assembled(comm, time)?;
+        let began = Instant::now();
         let found = probe::again(&field, kind)?;
         state.judge.note_look(cause, found.is_some());
         let Some(found) = found else {
@@ -238,7 +256,12 @@ impl Adapt {
 }
 
 /// Has all ranks try algorithms for all-reduces of such a length, if that was not done before and the choice is theirs.
-fn try_algorithms(state: &mut State, comm: &Communicator, kind: Kind) -> Result<(), Error> {
+fn try_algorithms(
+    state: &mut State,
+    comm: &Communicator,
+    kind: Kind,
+    time: Duration,
+) -> Result<(), Error> {
     let policy = lock(&comm.group.plans).policy();
     let is_free = kind.collective == Collective::AllReduce
         && policy
@@ -249,7 +272,7 @@ fn try_algorithms(state: &mut State, comm: &Communicator, kind: Kind) -> Result<
     if !is_free || !state.tried.insert(kind.bytes.ilog2()) {
         return Ok(());
     }
-    let tried = probe::tried(&state.group(comm)?, kind.bytes)?;
+    let tried = probe::tried(&state.assembled(comm, time)?, kind.bytes)?;
     let mut next = (*policy).clone();
     next.tried.push(tried);
     next.plan = next.plan.wrapping_add(1);
@@ -281,6 +304,15 @@ impl State {
         })
     }
 
+    /// Such a group, once all ranks have come to this operation: in the time that they have for it, which a program may set, while all
+    /// that is measured then has the setting's.
+    fn assembled(&mut self, comm: &Communicator, time: Duration) -> Result<Communicator, Error> {
+        let group = self.group(comm)?;
+        let (collective, none) = (Collective::Barrier, Memory::EMPTY);
+        group.run(Request::new(collective, DataType::U8, none, none).timeout(time))?;
+        Ok(group)
+    }
+
     /// Begins a comparison: the least of all ranks' words.
     fn begin(&mut self, comm: &Communicator, words: [u64; 2]) -> Result<Arc<Task>, Error> {
         let group = match &self.comparing {
@@ -305,9 +337,9 @@ impl State {
 }
 
 /// What came of a comparison.
-fn ended(comm: &Communicator, task: &Task) -> Result<[u64; 2], Error> {
+fn ended(comm: &Communicator, task: &Task, time: Duration) -> Result<[u64; 2], Error> {
     task.set_optional(false);
-    comm.engine().wait_within(task, comm.timeout())?;
+    comm.engine().wait_within(task, time)?;
     let words = task
         .take()
         .and_then(|kept| kept.downcast::<Vec<u64>>().ok());

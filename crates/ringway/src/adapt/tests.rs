@@ -332,7 +332,7 @@ fn a_rank_may_leave_before_others_have_compared() {
             return true;
         }
         let adapt = comm.group.adapting().unwrap();
-        adapt.before_operation(&comm).unwrap();
+        adapt.before_operation(&comm, comm.timeout()).unwrap();
         std::thread::sleep(Duration::from_secs(1));
         comm.engine().usable().is_ok()
     });
