@@ -76,7 +76,8 @@ pub(super) fn timed(
     algorithms: &[Algorithm],
     bytes: usize,
 ) -> Result<Vec<Duration>, Error> {
-    let elements = bytes.min(LONGEST) / size_of::<f32>();
+    // Of a single short element too there is something to send.
+    let elements = (bytes.min(LONGEST) / size_of::<f32>()).max(1);
     let input = vec![0.0_f32; elements];
     let mut output = vec![0.0_f32; elements];
     let mut turn = || -> Result<Vec<u64>, Error> {
