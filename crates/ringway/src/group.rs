@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -32,6 +32,8 @@ pub(crate) struct Group {
     next_split: AtomicU32,
     streams: Mutex<HashMap<Stream, Arc<Self>>>,
     adapt: OnceLock<Adapt>,
+    /// Its operations are none of the program's.
+    is_hidden: AtomicBool,
 }
 
 /// A stream of messages from one member to another under one tag.
@@ -60,6 +62,7 @@ impl Group {
             next_split: AtomicU32::new(0),
             streams: Mutex::default(),
             adapt: OnceLock::new(),
+            is_hidden: AtomicBool::new(false),
         })
     }
 
@@ -72,6 +75,15 @@ impl Group {
     pub(crate) fn adapt(&self, adapt: Adapt) {
         // Once is enough.
         let _ = self.adapt.set(adapt);
+    }
+
+    /// Has recordings leave out its operations, which are none of the program's.
+    pub(crate) fn hide(&self) {
+        self.is_hidden.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.is_hidden.load(Ordering::Relaxed)
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -107,7 +119,11 @@ impl Group {
                 usize::MAX,
                 policy,
             );
-            Self::new(id, members, rank, plans, None)
+            let group = Self::new(id, members, rank, plans, None);
+            if self.is_hidden() {
+                group.hide();
+            }
+            group
         });
         group.clone()
     }

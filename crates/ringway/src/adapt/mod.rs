@@ -298,9 +298,11 @@ impl State {
             .collect();
         let id = mix(&[NAME, comm.group.id, self.groups]) >> 1;
         let policy = lock(&comm.group.plans).policy();
+        let group = comm.engine().group_by(id, &seats, None, policy)?;
+        group.hide();
         Ok(Communicator {
             membership: comm.membership.clone(),
-            group: comm.engine().group_by(id, &seats, None, policy)?,
+            group,
         })
     }
 

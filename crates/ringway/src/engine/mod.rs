@@ -234,7 +234,7 @@ impl Engine {
         elements: usize,
         group: &Group,
     ) -> Option<(Arc<Recorder>, Call)> {
-        let recorder = self.recorder.get()?;
+        let recorder = self.recorder.get().filter(|_| !group.is_hidden())?;
         let is_world = group.members.iter().copied().eq(0..self.world.size());
         let bytes = elements * descriptor.dtype.size();
         let group = (group.id, group.size(), is_world);

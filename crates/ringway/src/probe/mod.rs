@@ -293,6 +293,7 @@ fn measure(comm: &Communicator) -> Result<Numbers, Error> {
             let seats: Vec<Seat> = ranks.iter().map(seat).collect();
             let id_here = mix(&[id, comm.group.id]) >> 1;
             let group = engine.group_by(id_here, &seats, None, policy.clone())?;
+            group.hide();
             let topology = engine.topology(ranks, &policy);
             let comm = Communicator {
                 membership: comm.membership.clone(),
