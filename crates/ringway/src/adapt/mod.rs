@@ -264,6 +264,7 @@ fn try_algorithms(
 ) -> Result<(), Error> {
     let policy = lock(&comm.group.plans).policy();
     let is_free = kind.collective == Collective::AllReduce
+        && comm.size() <= probe::MOST_COMPARED
         && policy
             .overrides
             .algorithm(kind.collective, kind.bytes)

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ringway_fabric::{Distances, Matrix, Pattern, place_within};
 
-use super::{Numbers, Origin, measure, pairs, share, trial};
+use super::{MOST_COMPARED, Numbers, Origin, measure, pairs, share, trial};
 use crate::{
     Communicator, Error,
     engine::{Kind, Policy, lock},
@@ -72,7 +72,7 @@ pub(crate) fn again(comm: &Communicator, kind: Kind) -> Result<Option<Found>, Er
     next.machine = numbers.machine(&policy.machine);
     next.tuning = Some(numbers.tuning);
     engine.adopt_in(Arc::new(next.clone()), &comm.group);
-    if chosen && kind.collective == Collective::AllReduce {
+    if chosen && kind.collective == Collective::AllReduce && comm.size() <= MOST_COMPARED {
         let tried = trial::tried(comm, kind.bytes)?;
         next.tried.push(tried);
         engine.adopt_in(Arc::new(next.clone()), &comm.group);

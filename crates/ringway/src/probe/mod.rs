@@ -264,7 +264,7 @@ pub(crate) fn learn(comm: &Communicator) -> Result<Origin, Error> {
 
 /// Among more ranks algorithms are not compared: each rank makes and proves the schedules of all ranks, by `direct` and
 /// `ring` millions of steps among a thousand, also of those that it would never choose.
-const MOST_COMPARED: usize = 256;
+pub(crate) const MOST_COMPARED: usize = 256;
 
 /// More hosts than these would not make the numbers better.
 const MOST_HOSTS: usize = 32;
