@@ -188,6 +188,9 @@ fn devices_and_interfaces_of_applications_are_the_intents() {
         "RINGWAY_INTERFACES=ens1f0np0,rdma-1",
         "RINGWAY_INTERFACES=ens*,rdma*",
         "RINGWAY_INTERFACES=10.0.0.0/8",
+        "RINGWAY_INTERFACES=ens*,rdma*,10.0.0.0/8,^docker0",
+        "RINGWAY_INTERFACES=^docker0",
+        "RINGWAY_INTERFACES=$NICS",
         "RINGWAY_INTERFACES=all",
         "NCCL_IB_FIFO_TC=138",
     ] {

@@ -38,10 +38,11 @@ pub(in super::super) fn read(text: &str, file: Place, notes: &mut Notes) -> (Nee
     (needs, markings)
 }
 
-/// Interfaces or devices that a variable names, if it does so one by one.
+/// Devices that a variable names, if it does so one by one, and not by what a shell puts there.
 fn named(value: &str) -> impl Iterator<Item = &str> {
     let list = if value.starts_with('^') { "" } else { value };
-    list.split(',').map(str::trim).filter(|it| !it.is_empty())
+    let names = list.split(',').map(str::trim);
+    names.filter(|it| !it.is_empty() && !it.contains('$'))
 }
 
 /// The devices and interfaces in a variable.
@@ -65,7 +66,10 @@ fn names(name: &str, value: &str, place: Place, needs: &mut Needs) {
         }
         "RINGWAY_INTERFACES" | "interfaces" => {
             // Addresses and subnets say nothing of names.
-            let interfaces = named(value).filter(|it| *it != "all" && !it.contains(['/', ':']));
+            // What is excluded, by `^` before each item of the list, is not needed.
+            let interfaces = value.split(',').map(str::trim);
+            let interfaces = interfaces.filter(|it| !it.is_empty() && *it != "all");
+            let interfaces = interfaces.filter(|it| !it.contains(['^', '$', '/', ':']));
             let interfaces = interfaces.filter(|it| it.parse::<std::net::IpAddr>().is_err());
             needs
                 .interfaces
