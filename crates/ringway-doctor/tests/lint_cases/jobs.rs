@@ -177,6 +177,18 @@ data: {config.json: '{\"a\": 1}'}
 }
 
 #[test]
+fn two_jobs_of_a_file_may_have_other_numbers_of_hosts() {
+    let second = JOB
+        .replace("completions: 4", "completions: 2")
+        .replace("parallelism: 4", "parallelism: 2")
+        .replace("--nnodes=4", "--nnodes=2");
+    let job = second.rfind("\nkind: Job").unwrap();
+    let begin = second[..job].rfind("---\n").unwrap();
+    let both = format!("{JOB}\n{}", &second[begin..]);
+    clean(&[("j.yaml", &both), ("i.yaml", INTENT)]);
+}
+
+#[test]
 fn devices_and_interfaces_of_applications_are_the_intents() {
     for right in [
         "NCCL_IB_HCA=mlx5_0:1,mlx5_1:2",

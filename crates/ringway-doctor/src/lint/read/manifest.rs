@@ -1,5 +1,7 @@
 //! Manifests of Kubernetes: what a job sets for its ranks, and which networks and devices its pods get.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 use super::{
@@ -33,8 +35,8 @@ struct Raw {
     counts: Vec<(String, At<String>)>,
     /// Where there are networks, lists of the device plugin, and pods.
     kinds: [Option<Place>; 3],
-    /// Hosts of the job, by who says it.
-    hosts: Vec<(&'static str, At<String>)>,
+    /// Hosts of each job, by who says it.
+    hosts: Vec<Vec<(&'static str, At<String>)>>,
     locks: bool,
     variables: Vec<(String, At<String>)>,
 }
@@ -267,27 +269,27 @@ fn network(statements: &[Statement], file: Place, needs: &mut Needs, raw: &mut R
 /// A job, or whatever else has pods.
 fn job(statements: &[Statement], file: Place, raw: &mut Raw) {
     let mut variable: Option<String> = None;
+    let mut hosts = Vec::new();
     for statement in statements {
         let place = file.line(statement.line);
         let words: Vec<&str> = statement.words.iter().map(String::as_str).collect();
         let at = |value: &str| At::new(value.to_owned(), place);
         match words.as_slice() {
-            ["spec", key @ ("completions" | "parallelism"), hosts] => {
+            ["spec", key @ ("completions" | "parallelism"), number] => {
                 let who = if *key == "completions" {
                     "completions"
                 } else {
                     "parallelism"
                 };
-                raw.hosts.push((who, at(hosts)));
+                hosts.push((who, at(number)));
             }
             [.., "annotations", "k8s.v1.cni.cncf.io/networks", networks] => {
                 raw.attached
                     .extend(attached(networks).into_iter().map(|it| At::new(it, place)));
             }
             [.., "command" | "args", word] => {
-                let hosts = word.strip_prefix("--nnodes=");
-                raw.hosts
-                    .extend(hosts.map(|hosts| ("torchrun's --nnodes", at(hosts))));
+                let number = word.strip_prefix("--nnodes=");
+                hosts.extend(number.map(|number| ("torchrun's --nnodes", at(number))));
             }
             [.., "env", "name", name] => variable = Some((*name).to_owned()),
             [.., "env", "value", value] => {
@@ -304,6 +306,7 @@ fn job(statements: &[Statement], file: Place, raw: &mut Raw) {
             _ => {}
         }
     }
+    raw.hosts.push(hosts);
 }
 
 /// The networks that an annotation names: `namespace/name@interface`, or a list in JSON (Multus, quickstart).
@@ -459,9 +462,10 @@ fn judge(raw: &Raw, notes: &mut Notes) {
         .wanted
         .iter()
         .find(|it| ours(it) || it.value.starts_with("rdma/"));
-    let hosts = raw.hosts.first().filter(|_| rdma.is_some());
-    if let Some(((first, a), (other, b))) = hosts.and_then(|first| {
-        let other = raw.hosts.iter().find(|it| it.1.value != first.1.value)?;
+    let mut jobs = raw.hosts.iter().filter(|_| rdma.is_some());
+    if let Some(((first, a), (other, b))) = jobs.find_map(|hosts| {
+        let first = hosts.first()?;
+        let other = hosts.iter().find(|it| it.1.value != first.1.value)?;
         Some((first, other))
     }) {
         notes.error(
@@ -489,9 +493,9 @@ fn judge(raw: &Raw, notes: &mut Notes) {
 fn within_pods(value: &At<String>, raw: &Raw, notes: &mut Notes) {
     let named: Vec<&str> = value.value.split(',').map(str::trim).collect();
     let pods = named.iter().all(|it| it.starts_with("net"));
-    let there: Vec<String> = (1..=raw.attached.len())
-        .map(|n| format!("net{n}"))
-        .collect();
+    // Pods of several jobs, or of several kinds, attach to the same networks.
+    let networks: BTreeSet<&str> = raw.attached.iter().map(|it| it.value.as_str()).collect();
+    let there: Vec<String> = (1..=networks.len()).map(|n| format!("net{n}")).collect();
     if pods && !raw.attached.is_empty() && named != there {
         notes.error(
             "job.interfaces",
