@@ -171,6 +171,19 @@ def sizes_of_buckets():
         torch.testing.assert_close(gradients(net), averaged())
     with pytest.raises(ringway.ArgumentError, match="the backward pass made no gradients"):
         ringway.torch.bucket_sizes(perceptron(), lambda: None)
+    # Rank 0's pass decides: without gradients there no rank waits, and without any elsewhere all have its sizes.
+    again = perceptron()
+
+    def some():
+        loss(again, me).backward()
+
+    def nothing():
+        pass
+
+    with pytest.raises(ringway.ArgumentError, match="no gradients on rank 0"):
+        ringway.torch.bucket_sizes(again, nothing if me == 0 else some)
+    dist.all_gather_object(of_all, ringway.torch.bucket_sizes(again, some if me == 0 else nothing))
+    assert all(theirs == of_all[0] for theirs in of_all), of_all
 
 
 class Everything(nn.Module):

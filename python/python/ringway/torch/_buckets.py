@@ -44,8 +44,13 @@ def bucket_sizes(
     profile = _profile(model, backward)
     call = _call_seconds(engine)
     predicted = [engine.communicator.predict_all_reduce(1 << power) for power in range(_LEAST, _MOST + 1)]
-    chosen = torch.tensor(choose(profile, [call + seconds for seconds in predicted]))
+    # A rank that raised before the others know would leave them waiting.
+    chosen = torch.tensor(choose(profile, [call + seconds for seconds in predicted]) if profile else (0, 0))
     engine.broadcast(chosen)
+    if not chosen.all():
+        raise ArgumentError(
+            "the backward pass made no gradients on rank 0; expected a forward and a backward pass of the model"
+        )
     return [size / MIB for size in chosen.tolist()]
 
 
@@ -78,7 +83,7 @@ def _between(size: int, seconds: Sequence[float]) -> float:
 
 
 def _profile(model: nn.Module, backward: Callable[[], None]) -> Profile:
-    """How a backward pass goes: of each gradient the median over passes of when it came."""
+    """How a backward pass goes: of each gradient the median over passes of when it came; empty if there are none."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     came: dict[int, list[float]] = {index: [] for index in range(len(parameters))}
 
@@ -103,7 +108,7 @@ def _profile(model: nn.Module, backward: Callable[[], None]) -> Profile:
             handle.remove()
     seen = set.intersection(*(set(each) for each in passes))
     if not seen:
-        raise ArgumentError("the backward pass made no gradients; expected a forward and a backward pass of the model")
+        return []
     # A pass begins, as far as buckets are concerned, with its first gradient.
     begins = [min(each.values()) for each in passes[1:]]
     of = {
