@@ -134,6 +134,11 @@ impl Party {
         let mut pairs = Vec::new();
         if answerer.is_some() {
             pairs = self.wires(&hello)?;
+        } else {
+            // All rounds together may take longer than a rank waits for rank 0.
+            for turn in 0..self.rounds().len() {
+                self.follow(&format!("round/{turn}"), LEADER)?;
+            }
         }
         if let Some((hellos, works)) = gathered {
             let fleet = self.fleet(hellos, works, pairs);
@@ -224,16 +229,21 @@ impl Party {
         Ok(())
     }
 
+    /// Which hosts measure the wires between them, round by round.
+    fn rounds(&self) -> Vec<Vec<(usize, usize)>> {
+        let members = &self.meeting.world.members;
+        let machine = |host| members[self.leader(host)].host_id.machine();
+        let machines: Vec<u64> = (0..self.hosts.len()).map(machine).collect();
+        rounds::rounds(&machines)
+    }
+
     /// Measures the wires to other hosts. On rank 0, what all have measured.
     fn wires(&self, hello: &Hello) -> Result<Vec<Pair>> {
         let meeting = &self.meeting;
         let before = wire::errors(&hello.addresses);
         let watch = Watch::start();
         let mut all = Vec::new();
-        let members = &meeting.world.members;
-        let machine = |host| members[self.leader(host)].host_id.machine();
-        let machines: Vec<u64> = (0..self.hosts.len()).map(machine).collect();
-        for (turn, pairs) in rounds::rounds(&machines).into_iter().enumerate() {
+        for (turn, pairs) in self.rounds().into_iter().enumerate() {
             let key = |pair: &(usize, usize)| format!("wire/{turn}/{}", pair.0);
             let begin = Instant::now();
             if let Some(pair) = pairs.iter().find(|pair| pair.0 == self.here) {
