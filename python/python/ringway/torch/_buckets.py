@@ -33,9 +33,10 @@ def bucket_sizes(
         net = DistributedDataParallel(model, bucket_cap_mb_list=sizes)
 
     ``backward`` is a forward and a backward pass as those of training, on each rank with data of its own; it is called
-    four times, and what gradients it leaves are dropped. From when each gradient came, from what the cost model says of
-    all-reduces in this job, and from what a call takes here beside that, follows when the last bucket would come with
-    each pair of sizes. Of pairs that are alike the largest buckets are taken: they are the fewest calls.
+    four times, and what gradients it leaves are dropped. What else it changes, such as running statistics of
+    normalization and the state of random numbers, stays changed. From when each gradient came, from what the cost model
+    says of all-reduces in this job, and from what a call takes here beside that, follows when the last bucket would
+    come with each pair of sizes. Of pairs that are alike the largest buckets are taken: they are the fewest calls.
 
     Rank 0's backward pass decides for all ranks, which must all call this. ``group`` is the process group of the model,
     of the backend ringway; without it, the default group.
