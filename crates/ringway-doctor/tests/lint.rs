@@ -259,6 +259,16 @@ fn every_number_of_the_intent_that_is_changed_is_found() {
 }
 
 #[test]
+fn a_script_that_writes_a_unit_or_a_manifest_is_a_script() {
+    for written in ["[Unit]\n[Service]", "apiVersion: v1\nkind: Service"] {
+        let script =
+            format!("#!/bin/sh\nmlnx_qos -i eth1 --trust dscp\ncat > file <<EOF\n{written}\nEOF\n");
+        assert_eq!(detect(&script), Some(Kind::Host), "{script}");
+        assert_ne!(detect(written), Some(Kind::Host), "{written}");
+    }
+}
+
+#[test]
 fn what_undoes_and_shows_configurations_is_no_configuration() {
     for name in ["plain.yaml", "rich.yaml"] {
         let parsed = Intent::parse(&text(name), Path::new("intent.yaml")).unwrap();

@@ -140,11 +140,13 @@ pub fn detect(text: &str) -> Option<Kind> {
     if head.any(|line| [UNDOES, SHOWS].iter().any(|it| line.contains(it))) {
         return Some(Kind::Aside);
     }
+    // A script may write a manifest or a unit.
+    let is_script = text.starts_with("#!");
     let mut lines = text.lines().map(str::trim_end);
-    if lines.clone().any(|line| line.starts_with("apiVersion:")) {
+    if !is_script && lines.clone().any(|line| line.starts_with("apiVersion:")) {
         return Some(Kind::Manifest);
     }
-    if lines.any(|line| matches!(line, "[Unit]" | "[Service]")) {
+    if !is_script && lines.any(|line| matches!(line, "[Unit]" | "[Service]")) {
         return Some(Kind::Unit);
     }
     if text.trim_start().starts_with('{') {
