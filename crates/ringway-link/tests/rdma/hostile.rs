@@ -48,7 +48,7 @@ fn what_strangers_send_is_counted_and_changes_nothing() {
     stranger.send_to(&wrong_number, to).unwrap();
     stranger.send_to(&all_right[..20], to).unwrap();
     stranger.send_to(&[], to).unwrap();
-    all_right[0] = 0xc0;
+    all_right[0] = 0xc1;
     stranger.send_to(&all_right, to).unwrap();
     all_right[0] = 0x0a;
     all_right[30] ^= 1;
