@@ -94,6 +94,11 @@ pub(crate) struct Engine {
 /// No sleep is longer: deadlines and failures are looked at this often even if a wake-up were lost.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
 
+/// How long a rank that leaves waits, at most, until others have what it sent, which a network that loses packets delays, and
+/// have left, if it carries word between them. After a failure some of them are not there.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
 /// Whether ranks of any host share memory, if the system lets them. What all ranks must decide alike, the slices of
 /// messages and the choice of algorithms, goes by this: a rank that is alone on its host has another transport than
 /// those that are not.
@@ -499,13 +504,18 @@ impl Engine {
     }
 
     /// Leaves the job in good order.
-    pub(crate) fn leave(&self, timeout: Duration) {
+    pub(crate) fn leave(&self) {
         self.worker.stop();
         if let Some(recorder) = self.recorder.get() {
             recorder.close();
         }
-        self.control.leave(timeout);
-        lock(&self.driver).transport.close(timeout);
+        let patience = match self.control.failure() {
+            None => PATIENCE,
+            Some(_) => PATIENCE_AFTER_FAILURE,
+        };
+        // First, as others wait for a rank's last words no longer than a moment once they know that it has left.
+        lock(&self.driver).transport.close(patience);
+        self.control.leave(patience);
     }
 }
 
@@ -515,7 +525,7 @@ pub(crate) struct Membership(pub(crate) Arc<Engine>);
 impl Membership {
     /// Leaves the job in good order.
     pub(crate) fn leave(&self) {
-        self.0.leave(Duration::from_secs(1));
+        self.0.leave();
     }
 }
 
