@@ -8,6 +8,8 @@ const KINDS: [&str; 12] = [
     "nxos", "sonic", "eos", "nvue", "onyx", "os10", "junos", "host", "host-unit", "k8s", "env", "intent",
 ];
 
+// A seed is the number of the kind, both texts, and the length of the first in two bytes, the high one first, which is how `arbitrary`
+// reads 255 to 65,535 bytes of text. `fuzz/seeds/fabric_lint` has one of each kind.
 fuzz_target!(|input: (u8, &str, &str)| {
     let (which, text, other) = input;
     ringway_fuzz::within(1 << 30, || {

@@ -1,9 +1,10 @@
 //! Files that the user names: read whole, but no more of them than makes sense, and without a wait for a writer that is not
 //! there.
 
-use std::{fs::OpenOptions, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path};
+use std::{io::Read as _, path::Path};
 
 use anyhow::{Context as _, Result, bail};
+use ringway_doctor::file;
 use rustix::fs::{OFlags, fcntl_setfl};
 
 /// A file of text: `what` it is expected to be, and how many bytes such files have at most.
@@ -24,10 +25,7 @@ pub(crate) fn bytes(path: &Path, what: &str, most: u64) -> Result<Vec<u8>> {
     let file = path.display();
     let cannot = || format!("the {what} {file} cannot be read");
     // Opened so that a pipe without a writer is empty; then it waits for what its writer has to say.
-    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-    let mut options = OpenOptions::new();
-    let opened = options.read(true).custom_flags(nonblocking).open(path);
-    let opened = opened.with_context(cannot)?;
+    let opened = file::open(path).with_context(cannot)?;
     fcntl_setfl(&opened, OFlags::empty()).with_context(cannot)?;
     let kind = opened.metadata().with_context(cannot)?;
     let size = kind.len();
@@ -45,7 +43,12 @@ pub(crate) fn bytes(path: &Path, what: &str, most: u64) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, process::Command, thread, time::Duration};
+    use std::{
+        fs::{self, OpenOptions},
+        process::Command,
+        thread,
+        time::Duration,
+    };
 
     use super::*;
 

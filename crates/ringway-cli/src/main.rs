@@ -17,6 +17,7 @@ mod output;
 mod perf;
 mod picture;
 mod plan;
+mod processors;
 mod rdma;
 mod replay;
 mod run;

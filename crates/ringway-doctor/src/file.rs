@@ -2,19 +2,27 @@
 //! not there, and no more of them than makes sense.
 
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
 };
 
-/// The first `most` bytes of a file. A pipe that nobody writes to is empty.
-pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// Opens a file for reading. A pipe that nobody writes to is empty, and reading one whose writer has not written yet is an error of
+/// kind `WouldBlock`.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open(path: &Path) -> io::Result<File> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(nonblocking).open(path)?;
+    options.read(true).custom_flags(nonblocking).open(path)
+}
+
+/// The first `most` bytes of a file.
+pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
+    open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

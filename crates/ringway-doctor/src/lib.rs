@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
-mod file;
+pub mod file;
 mod finding;
 pub mod fleet;
 pub mod host;

@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::{
     lab::seats,
     launch::{Job, Output},
+    processors::Processors,
 };
 
 /// When connections are looked at first: when ranks have met and settled.
@@ -209,57 +210,5 @@ impl Bench<'_> {
             .zip(traced)
             .filter(|(_, hops)| !hops.is_empty())
             .collect())
-    }
-}
-
-/// The time of all processors of the machine so far, in ticks.
-#[derive(Clone, Copy)]
-struct Processors {
-    all: u64,
-    idle: u64,
-}
-
-impl Processors {
-    fn now() -> Result<Self> {
-        const FILE: &str = "/proc/stat";
-        let text = fs::read_to_string(FILE).context(FILE)?;
-        Self::read(&text).with_context(|| format!("{FILE}: expected a line `cpu` with 8 numbers"))
-    }
-
-    /// From `cpu  user nice system idle iowait irq softirq steal ...`.
-    fn read(text: &str) -> Option<Self> {
-        let numbers = text.lines().next()?.strip_prefix("cpu ")?;
-        let ticks: Vec<u64> = numbers
-            .split_whitespace()
-            .take(8)
-            .map_while(|number| number.parse().ok())
-            .collect();
-        let &[_, _, _, idle, waiting, _, _, _] = &ticks[..] else {
-            return None;
-        };
-        Some(Self {
-            all: ticks.iter().sum(),
-            idle: idle + waiting,
-        })
-    }
-
-    /// The part that was in use, 0 to 1.
-    fn busy_since(self, before: Self) -> f64 {
-        let all = self.all.saturating_sub(before.all).max(1);
-        1.0 - self.idle.saturating_sub(before.idle) as f64 / all as f64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    #[test]
-    fn processors_are_in_use_where_they_are_not_idle() {
-        let before = Processors::read("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2\n").unwrap();
-        let after = Processors::read("cpu  150 0 100 1000 100 0 50 0 0 0\n").unwrap();
-        assert!((after.busy_since(before) - 0.375).abs() < 1e-9);
-        assert!(Processors::read("cpu  1 2 3").is_none());
     }
 }

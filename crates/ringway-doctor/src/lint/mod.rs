@@ -9,6 +9,7 @@
 
 mod detect;
 mod grammar;
+mod manifests;
 mod model;
 mod notes;
 mod read;
@@ -99,9 +100,10 @@ fn one(input: &Input, place: Place, fabric: &mut Fabric, notes: &mut Notes) {
             fabric.markings.extend(markings);
         }
         Some(Kind::Manifest) => {
-            let (needs, markings) = read::manifest::read(text, place, notes);
+            let (needs, markings, manifests) = read::manifest::read(text, place, notes);
             fabric.needs.push(needs);
             fabric.markings.extend(markings);
+            fabric.manifests.push(manifests);
         }
         Some(Kind::Unit) => fabric.needs.push(read::unit::read(text, place, notes)),
         Some(Kind::Aside) => notes.cannot(

@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use super::source::{At, Place};
+use super::{
+    manifests::Manifests,
+    source::{At, Place},
+};
 use crate::{
     config::Target,
     intent::{Action, Intent},
@@ -240,6 +243,9 @@ pub(super) struct Needs {
     pub(super) devices: Vec<At<DeviceName>>,
     /// The MTU of interfaces that it makes on those.
     pub(super) mtus: Vec<At<u32>>,
+    /// Whether it may take other interfaces, or devices, than it names: those of a subnet, or what a shell puts there.
+    pub(super) more_interfaces: bool,
+    pub(super) more_devices: bool,
 }
 
 impl Needs {
@@ -250,6 +256,8 @@ impl Needs {
             interfaces: Vec::new(),
             devices: Vec::new(),
             mtus: Vec::new(),
+            more_interfaces: false,
+            more_devices: false,
         }
     }
 }
@@ -289,6 +297,7 @@ pub(super) struct Fabric {
     pub(super) switches: Vec<Switch>,
     pub(super) hosts: Vec<Host>,
     pub(super) needs: Vec<Needs>,
+    pub(super) manifests: Vec<Manifests>,
     pub(super) markings: Vec<Marking>,
     pub(super) intents: Vec<(Place, Rc<Intent>)>,
 }

@@ -145,18 +145,48 @@ pub(super) fn junos(text: &str) -> Result<Vec<Statement>, (u32, String)> {
 
 /// A tree of YAML or JSON, one statement for each leaf: its path and its value. Errors have the line.
 pub(super) fn tree(text: &str) -> Result<Vec<Statement>, (u32, String)> {
+    Ok(leaves(&parse(text)?))
+}
+
+/// The objects of a document of Kubernetes, each as by [`tree`]: the document itself, or the items of a list, as
+/// `kubectl get -o yaml` prints it. Errors have the line.
+pub(super) fn objects(text: &str) -> Result<Vec<Vec<Statement>>, (u32, String)> {
+    let root = parse(text)?;
+    Ok(match items(&root.value) {
+        Some(items) => items.iter().map(leaves).collect(),
+        None => vec![leaves(&root)],
+    })
+}
+
+/// The items of a list: its kind is `List`, or one such as `JobList`.
+fn items(node: &Node) -> Option<&[Spanned<Node>]> {
+    let Node::Map(pairs) = node else { return None };
+    let of = |name: &str| {
+        let pair = pairs.iter().find(|(key, _)| key.value == name)?;
+        Some(&pair.1.value)
+    };
+    match (of("kind")?, of("items")?) {
+        (Node::Leaf(kind), Node::List(items)) if kind.ends_with("List") => Some(items),
+        _ => None,
+    }
+}
+
+fn parse(text: &str) -> Result<Spanned<Node>, (u32, String)> {
     let options = serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         with_snippet: false,
     };
-    let root: Spanned<Node> = serde_saphyr::from_str_with_options(text, options).map_err(|e| {
+    serde_saphyr::from_str_with_options(text, options).map_err(|e| {
         let line = e.location().map_or(0, |location| location.line());
         (u32::try_from(line).unwrap_or(0), e.to_string())
-    })?;
+    })
+}
+
+fn leaves(root: &Spanned<Node>) -> Vec<Statement> {
     let mut statements = Vec::new();
     let line = u32::try_from(root.referenced.line()).unwrap_or(0);
     flatten(&root.value, line, &mut Vec::new(), &mut statements);
-    Ok(statements)
+    statements
 }
 
 enum Node {

@@ -64,6 +64,8 @@ fn manifests_that_do_not_fit_each_other() {
         ),
         ("10.56.1.0/24", "10.56.0.0/24", "job.subnet", "10.56.0.0/24"),
         ("--nnodes=4", "--nnodes=5", "job.hosts", "completions is 4"),
+        ("--nnodes=4", "--nnodes=1:3", "job.hosts", "--nnodes is 1:3"),
+        ("--nnodes=4", "--nnodes=5:8", "job.hosts", "--nnodes is 5:8"),
         (
             "parallelism: 4",
             "parallelism: 2",
@@ -177,6 +179,72 @@ data: {config.json: '{\"a\": 1}'}
 }
 
 #[test]
+fn jobs_may_go_on_with_fewer_hosts() {
+    // torchrun, Elastic launch: `--nnodes=MIN:MAX`; what a variable says is not known.
+    for nodes in ["1:4", "4:4", "2:8", "$(NNODES)", "$(LEAST):$(MOST)"] {
+        let job = with(JOB, "--nnodes=4", &format!("--nnodes={nodes}"));
+        clean(&[("j.yaml", &job), ("i.yaml", INTENT)]);
+    }
+}
+
+/// All documents as one, as `kubectl get -o yaml` prints them.
+fn list(documents: &str, kind: &str) -> String {
+    let mut list = String::from("apiVersion: v1\nitems:\n");
+    for document in documents.split("\n---\n") {
+        let mut mark = "- ";
+        for line in document.lines().filter(|line| !line.starts_with('#')) {
+            list += &format!("{mark}{line}\n");
+            mark = "  ";
+        }
+    }
+    list + &format!("kind: {kind}\nmetadata:\n  resourceVersion: \"\"\n")
+}
+
+#[test]
+fn a_list_is_as_good_as_its_documents() {
+    for kind in ["List", "ServiceList"] {
+        let whole = list(JOB, kind);
+        clean(&[("l.yaml", &whole), ("host.sh", NICS), ("i.yaml", INTENT)]);
+        for (old, new, check, words, lines) in [
+            (
+                "parallelism: 4",
+                "parallelism: 2",
+                "job.hosts",
+                "parallelism is 2",
+                ["completions: 4", "parallelism: 2"],
+            ),
+            (
+                "\"resourceName\": \"roce_rdma_1\"",
+                "\"resourceName\": \"roce_rdma_2\"",
+                "job.reference",
+                "list does not have it",
+                [
+                    "resourceName: rdma/roce_rdma_1",
+                    "\"resourceName\": \"roce_ens1f0np0\"",
+                ],
+            ),
+            (
+                "add: [IPC_LOCK]",
+                "add: [NET_RAW]",
+                "job.memlock",
+                "may not lock memory",
+                ["rdma/roce_ens1f0np0: \"1\"", ""],
+            ),
+        ] {
+            let wrong = with(&whole, old, new);
+            expect(&[("l.yaml", &wrong)], check, words, &lines);
+        }
+    }
+}
+
+#[test]
+fn a_file_of_documents_that_are_none_is_not_told_of_each() {
+    let text = format!("apiVersion: v1\n{}", "---\na: [\n".repeat(1000));
+    let found = expect(&[("k8s:many.yaml", &text)], "file.syntax", "", &["a: ["]);
+    assert_eq!(found.subject, "manifest and 19 more");
+}
+
+#[test]
 fn two_jobs_of_a_file_may_have_other_numbers_of_hosts() {
     let second = JOB
         .replace("completions: 4", "completions: 2")
@@ -202,6 +270,12 @@ fn devices_and_interfaces_of_applications_are_the_intents() {
         "RINGWAY_INTERFACES=10.0.0.0/8",
         "RINGWAY_INTERFACES=ens*,rdma*,10.0.0.0/8,^docker0",
         "RINGWAY_INTERFACES=^docker0",
+        // The subnet, or the shell, may have the other one.
+        "RINGWAY_INTERFACES=ens1f0np0,10.0.0.0/8",
+        "RINGWAY_INTERFACES=ens1f0np0,192.168.7.4",
+        "RINGWAY_INTERFACES=ens1f0np0,$NICS",
+        "RINGWAY_INTERFACES=ens1f0np0,all",
+        "NCCL_IB_HCA=mlx5_0:1,$MORE",
         "RINGWAY_INTERFACES=$NICS",
         "RINGWAY_INTERFACES=all",
         "NCCL_IB_FIFO_TC=138",
@@ -230,6 +304,16 @@ fn devices_and_interfaces_of_applications_are_the_intents() {
             "RINGWAY_INTERFACES=ens1f0np0,rdma-2",
             "names interface rdma-2",
             "device: mlx5_0",
+        ),
+        (
+            "RINGWAY_INTERFACES=rdma-2,10.0.0.0/8",
+            "names interface rdma-2",
+            "device: mlx5_0",
+        ),
+        (
+            "RINGWAY_INTERFACES=ens1f0np0,^docker0",
+            "does not name interface rdma-1",
+            "rdma-1",
         ),
         (
             "NCCL_IB_TC=138",

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use ringway_fabric::{opponent, turns};
+
 /// The most turns of all: more pairs tell no more about a host than these.
 const TURNS: usize = 16;
 
@@ -15,10 +17,12 @@ type Round = Vec<(usize, usize)>;
 /// processors and NICs and would measure each other; and no pair comes twice. All pairs if there are 16 hosts at most, else
 /// each host with 15 or 16 others, or with fewer if machines have many.
 pub(super) fn rounds(machines: &[u64]) -> Vec<Round> {
+    let hosts = machines.len();
     let mut rounds: Vec<Round> = Vec::new();
-    for turn in turns(machines.len()) {
+    for turn in 0..turns(hosts).min(TURNS) {
         let mut parts: Vec<(BTreeSet<u64>, Round)> = Vec::new();
-        for (a, b) in turn {
+        let pairs = (0..hosts).filter_map(|a| Some((a, opponent(hosts, turn, a)?)));
+        for (a, b) in pairs.filter(|(a, b)| a < b) {
             let both = [machines[a], machines[b]];
             let free = |(busy, _): &&mut (BTreeSet<u64>, Round)| {
                 both.iter().all(|machine| !busy.contains(machine))
@@ -37,29 +41,6 @@ pub(super) fn rounds(machines: &[u64]) -> Vec<Round> {
         rounds.extend(parts.into_iter().map(|(_, pairs)| pairs));
     }
     rounds
-}
-
-/// The circle method of tournaments: one host stays, the others go round.
-fn turns(hosts: usize) -> Vec<Round> {
-    // With an odd number one sits out in each round: who would meet this one.
-    let seats = hosts.next_multiple_of(2);
-    let turns = seats.saturating_sub(1);
-    (0..turns.min(TURNS))
-        .map(|turn| {
-            let at = |seat: usize| {
-                if seat == 0 {
-                    0
-                } else {
-                    1 + (seat - 1 + turn) % turns
-                }
-            };
-            let pairs = (0..seats / 2).map(|seat| {
-                let (a, b) = (at(seat), at(seats - 1 - seat));
-                (a.min(b), a.max(b))
-            });
-            pairs.filter(|(_, b)| *b < hosts).collect()
-        })
-        .collect()
 }
 
 #[cfg(test)]

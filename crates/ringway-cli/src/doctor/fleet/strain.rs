@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fs, time::Instant};
 
 use ringway_doctor::fleet::{Burner, Strain};
 
+use crate::processors::Processors;
+
 /// Ticks of CPU time per second in /proc (USER_HZ), on all architectures of Linux but two that are gone.
 const TICKS: f64 = 100.0;
 
@@ -24,7 +26,7 @@ pub(super) struct Watch {
 struct Counters {
     /// Nanoseconds in which this process' threads ran, and in which they waited for a CPU.
     own: Option<(u64, u64)>,
-    ticks: Ticks,
+    processors: Option<Processors>,
     /// Microseconds in which some process waited for a CPU.
     pressure: Option<u64>,
     processes: BTreeMap<u32, Process>,
@@ -37,14 +39,6 @@ struct Process {
     /// What it took so far, as user and system.
     ticks: u64,
     kernel: bool,
-}
-
-/// Ticks of all CPUs together.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Ticks {
-    stolen: u64,
-    idle: u64,
-    all: u64,
 }
 
 impl Watch {
@@ -86,17 +80,17 @@ impl Counters {
         let mut burners: Vec<Burner> = burners.collect();
         burners.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
         burners.truncate(NAMED);
-        let of_all = |ticks: fn(Ticks) -> u64| {
-            let all = rise(before.ticks.all, now.ticks.all);
-            share(rise(ticks(before.ticks), ticks(now.ticks)), all)
+        let of_all = |part: fn(Processors, Processors) -> f64| {
+            let counted = before.processors.zip(now.processors);
+            counted.map(|(before, now)| part(now, before))
         };
         // The kernel's number is an average over the CPUs that are not idle (kernel/sched/psi.c, collect_percpu_times): of many
         // CPUs a single one, which two processes are bound to, would make it 100 %.
-        let used = 1.0 - of_all(|ticks| ticks.idle);
+        let used = of_all(Processors::busy_since).unwrap_or(1.0);
         let waiting = before.pressure.zip(now.pressure);
         Strain {
             waited,
-            stolen: of_all(|ticks| ticks.stolen),
+            stolen: of_all(Processors::stolen_since).unwrap_or(0.0),
             pressure: waiting.map(|(a, b)| (rise(a, b) / 1e6 / seconds).min(1.0) * used),
             burners,
         }
@@ -117,7 +111,7 @@ impl Counters {
         });
         Self {
             own,
-            ticks: ticks(&text("/proc/stat")),
+            processors: Processors::now().ok(),
             pressure: pressure(&text("/proc/pressure/cpu")),
             processes: processes.collect(),
         }
@@ -128,25 +122,6 @@ impl Counters {
 fn schedstat(text: &str) -> Option<(u64, u64)> {
     let mut words = text.split_whitespace().map(str::parse);
     Some((words.next()?.ok()?, words.next()?.ok()?))
-}
-
-/// The first line's numbers: the fourth and fifth are idle, the eighth is stolen, and the first eight are all, as guests' time is
-/// in users' (proc(5)).
-fn ticks(text: &str) -> Ticks {
-    let line = text.lines().find(|line| line.starts_with("cpu "));
-    let line = line.unwrap_or_default();
-    let numbers = line.split_whitespace().skip(1).take(8);
-    let numbers: Vec<u64> = numbers.filter_map(|it| it.parse().ok()).collect();
-    let sum = |numbers: &[u64]| {
-        numbers
-            .iter()
-            .fold(0, |all: u64, it| all.saturating_add(*it))
-    };
-    Ticks {
-        stolen: numbers.get(7).copied().unwrap_or(0),
-        idle: sum(numbers.get(3..5).unwrap_or_default()),
-        all: sum(&numbers),
-    }
 }
 
 /// `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (Linux, Documentation/accounting/psi.rst).
@@ -184,14 +159,6 @@ mod tests {
     #[test]
     fn lines_of_proc_are_read_and_others_are_not() {
         assert_eq!(schedstat("348145 70415 2\n"), Some((348_145, 70_415)));
-        assert_eq!(
-            ticks("cpu  89326 38383 34598 78597 2836 0 364 313 50 0\ncpu0 1"),
-            Ticks {
-                stolen: 313,
-                idle: 81_433,
-                all: 244_417
-            }
-        );
         let text = "some avg10=0.27 avg60=7.59 avg300=22.14 total=215908321\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         assert_eq!(pressure(text), Some(215_908_321));
         let line =
@@ -209,7 +176,6 @@ mod tests {
                 (None, None, None),
                 "{text}"
             );
-            assert_eq!(ticks(text), Ticks::default());
         }
     }
 
@@ -237,18 +203,16 @@ mod tests {
     #[test]
     fn one_cpu_of_many_that_is_wanted_twice_is_not_all_of_them() {
         // Two processes bound to one of 128 CPUs, for a second.
-        let ticks = |idle, all| Ticks {
-            stolen: 0,
-            idle,
-            all,
+        let ticks = |used: u64, idle: u64| {
+            Processors::parse(&format!("cpu  {used} 0 0 {idle} 0 0 0 0 0 0"))
         };
         let before = Counters {
-            ticks: ticks(50_000, 100_000),
+            processors: ticks(50_000, 50_000),
             pressure: Some(7),
             ..Counters::default()
         };
         let now = Counters {
-            ticks: ticks(50_000 + 127 * 100, 100_000 + 128 * 100),
+            processors: ticks(50_000 + 100, 50_000 + 127 * 100),
             pressure: Some(1_000_007),
             ..Counters::default()
         };

@@ -50,6 +50,7 @@ fn names(name: &str, value: &str, place: Place, needs: &mut Needs) {
     match name {
         // `=` asks for the whole name (NCCL, Environment Variables: NCCL_IB_HCA).
         "NCCL_IB_HCA" | "UCX_NET_DEVICES" => {
+            needs.more_devices |= value.contains('$');
             let exact = value.strip_prefix('=');
             let whole = exact.is_some() || name.starts_with("UCX");
             for device in named(exact.unwrap_or(value)) {
@@ -65,15 +66,17 @@ fn names(name: &str, value: &str, place: Place, needs: &mut Needs) {
             }
         }
         "RINGWAY_INTERFACES" | "interfaces" => {
-            // Addresses and subnets say nothing of names.
-            // What is excluded, by `^` before each item of the list, is not needed.
-            let interfaces = value.split(',').map(str::trim);
-            let interfaces = interfaces.filter(|it| !it.is_empty() && *it != "all");
-            let interfaces = interfaces.filter(|it| !it.contains(['^', '$', '/', ':']));
-            let interfaces = interfaces.filter(|it| it.parse::<std::net::IpAddr>().is_err());
-            needs
-                .interfaces
-                .extend(interfaces.map(|it| At::new(it.to_owned(), place)));
+            // What is excluded, by `^` before an item of the list, is not needed.
+            let items = value.split(',').map(str::trim);
+            for item in items.filter(|it| !it.is_empty() && !it.starts_with('^')) {
+                // Addresses and subnets say nothing of names, and may be those of any interface.
+                let unnamed = item == "all" || item.contains(['$', '/', ':']);
+                if unnamed || item.parse::<std::net::IpAddr>().is_ok() {
+                    needs.more_interfaces = true;
+                } else {
+                    needs.interfaces.push(At::new(item.to_owned(), place));
+                }
+            }
         }
         _ => {}
     }

@@ -1,6 +1,7 @@
 //! What has to hold: at a port, along the way of a packet, and against an intent.
 
 mod intent;
+mod job;
 mod needs;
 mod path;
 mod port;
@@ -16,4 +17,5 @@ pub(super) fn judge(fabric: &Fabric, sources: &Sources, notes: &mut Notes) {
     path::judge(fabric, sources, notes);
     intent::judge(fabric, sources, notes);
     needs::judge(fabric, sources, notes);
+    job::judge(fabric, notes);
 }

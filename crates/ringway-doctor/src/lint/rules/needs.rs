@@ -113,6 +113,7 @@ fn against_intent(needs: &Needs, intent: &Intent, place: Place, subject: &str, n
     for nic in nics {
         let mut interfaces = needs.interfaces.iter();
         if let Some(first) = needs.interfaces.first()
+            && !needs.more_interfaces
             && !interfaces.any(|named| fits(&named.value, &nic.interface.value.0))
         {
             let problem = format!(
@@ -123,6 +124,7 @@ fn against_intent(needs: &Needs, intent: &Intent, place: Place, subject: &str, n
         }
         let mut devices = needs.devices.iter();
         if let Some(first) = needs.devices.first()
+            && !needs.more_devices
             && !devices.any(|named| named.value.fits(&nic.device.0, nic.port))
         {
             let problem = format!(

@@ -66,6 +66,15 @@ pub(in crate::doctor::fleet) fn ask(
 ) -> (Vec<Path>, Option<String>) {
     let end = Instant::now() + time;
     let ways = ways(own, peer.addresses);
+    if ways.is_empty() {
+        let list = |of: &[Address]| addresses(of.iter());
+        let trouble = format!(
+            "no address here ({}) has a way to one there ({})",
+            list(own),
+            list(peer.addresses)
+        );
+        return (Vec::new(), Some(trouble));
+    }
     let (mut paths, mut answers) = (Vec::new(), false);
     for &(from, to) in &ways {
         if Instant::now() >= end {
@@ -75,20 +84,31 @@ pub(in crate::doctor::fleet) fn ask(
         answers |= measured.is_some();
         paths.push(measured.unwrap_or_else(|| silent(from, to)));
     }
+    let begun = format!("{} of {} ways", paths.len(), ways.len());
+    let seconds = time.as_secs_f64();
     if !answers {
-        let tried: Vec<String> = peer.addresses.iter().map(|it| it.ip.to_string()).collect();
-        let trouble = format!("no datagram is answered at {}", tried.join(", "));
+        let mut trouble = format!(
+            "no datagram is answered at {}",
+            addresses(ways[..paths.len()].iter().map(|(_, to)| *to))
+        );
+        if paths.len() < ways.len() {
+            trouble += &format!("; the {seconds} s for a pair were over when {begun} were tried");
+        }
         return (Vec::new(), Some(trouble));
     }
     let trouble = (Instant::now() >= end).then(|| {
-        format!(
-            "the {} s for a pair were over when {} of {} ways were measured, the last perhaps in part",
-            time.as_secs(),
-            paths.len(),
-            ways.len()
-        )
+        format!("the {seconds} s for a pair were over when {begun} were measured, the last perhaps in part")
     });
     (paths, trouble)
+}
+
+/// Addresses in a sentence.
+fn addresses<'a>(of: impl Iterator<Item = &'a Address>) -> String {
+    let shown: Vec<String> = of.map(|it| it.ip.to_string()).collect();
+    match shown.is_empty() {
+        true => "none".to_owned(),
+        false => shown.join(", "),
+    }
 }
 
 /// A way on which nothing is answered.
@@ -396,5 +416,131 @@ impl<'a> Line<'a> {
                     answer.is_some_and(|answer| there || answer.length == payload)
                 })
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::UdpSocket, sync::mpsc};
+
+    use ringway_doctor::fleet::datagram::Trains;
+
+    use super::*;
+
+    const TOKEN: u64 = 7;
+
+    /// Addresses on the loopback network, each on an interface of its own: `eth1` has 1 here and 101 there.
+    fn host(numbers: &[u8]) -> Vec<Address> {
+        let address = |number: &u8| {
+            let interface = format!("eth{}", number % 100);
+            Address::of(&interface, [127, 0, 0, *number].into(), 24)
+        };
+        numbers.iter().map(address).collect()
+    }
+
+    /// The other host: a socket for each address, of which some answer.
+    struct There {
+        addresses: Vec<Address>,
+        /// Until it is dropped.
+        stops: Vec<mpsc::Sender<()>>,
+        silent: Vec<UdpSocket>,
+    }
+
+    impl There {
+        fn new(numbers: &[u8], answering: &[u8]) -> Self {
+            let mut there = Self {
+                addresses: host(numbers),
+                stops: Vec::new(),
+                silent: Vec::new(),
+            };
+            for (address, number) in there.addresses.iter_mut().zip(numbers) {
+                let socket = UdpSocket::bind((address.ip, 0)).unwrap();
+                address.port = socket.local_addr().unwrap().port();
+                if answering.contains(number) {
+                    there.stops.push(answer(socket));
+                } else {
+                    there.silent.push(socket);
+                }
+            }
+            there
+        }
+
+        fn asked(&self, own: &[Address], time: Duration) -> (Vec<Path>, Option<String>) {
+            let peer = Peer {
+                addresses: &self.addresses,
+                stream_port: 1,
+                token: TOKEN,
+            };
+            ask(own, &peer, Rdma::None, time)
+        }
+    }
+
+    /// Answers until what is returned is dropped.
+    fn answer(socket: UdpSocket) -> mpsc::Sender<()> {
+        let (stop, stopped) = mpsc::channel();
+        socket
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
+        thread::spawn(move || {
+            let (mut trains, mut bytes) = (Trains::new(TOKEN), [0; 1 << 16]);
+            while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                let Ok((length, from)) = socket.recv_from(&mut bytes) else {
+                    continue;
+                };
+                if let Some((_, answer)) = trains.answer(&bytes[..length], MARK, now()) {
+                    let _ = socket.send_to(&answer.encode(0), from);
+                }
+            }
+        });
+        stop
+    }
+
+    #[test]
+    fn what_was_not_tried_in_time_is_not_called_silent() {
+        let there = There::new(&[101, 102, 103], &[]);
+        // The first way alone takes 1.5 s.
+        let begin = Instant::now();
+        let (paths, trouble) = there.asked(&host(&[1, 2, 3]), Duration::from_secs(1));
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        assert!(paths.is_empty());
+        assert_eq!(
+            trouble.unwrap(),
+            "no datagram is answered at 127.0.0.101; the 1 s for a pair were over when 1 of 3 ways were tried"
+        );
+    }
+
+    #[test]
+    fn a_pair_that_takes_too_long_is_measured_in_part() {
+        let there = There::new(&[101, 102], &[101, 102]);
+        // The numbered train alone takes 0.1 s.
+        let time = Duration::from_millis(50);
+        let (paths, trouble) = there.asked(&host(&[1, 2]), time);
+        assert_eq!(paths.len(), 1);
+        assert_eq!(
+            trouble.unwrap(),
+            "the 0.05 s for a pair were over when 1 of 2 ways were measured, the last perhaps in part"
+        );
+    }
+
+    #[test]
+    fn a_silent_way_is_told_beside_one_that_answers() {
+        let there = There::new(&[101, 102], &[102]);
+        let time = Duration::from_secs(120);
+        let (paths, trouble) = there.asked(&host(&[1, 2]), time);
+        assert_eq!((paths.len(), trouble), (2, None));
+        let answered = |path: &Path| path.flows.iter().map(|it| it.answered).sum::<u64>();
+        assert_eq!(answered(&paths[0]), 0);
+        assert!(answered(&paths[1]) > 0);
+        assert_eq!(
+            (paths[1].there.sent, paths[1].there.mark),
+            (TRAIN, Some(MARK))
+        );
+    }
+
+    #[test]
+    fn hosts_without_a_way_between_them_are_told_as_such() {
+        let (_, trouble) = There::new(&[101], &[]).asked(&[], Duration::from_secs(1));
+        let expected = "no address here (none) has a way to one there (127.0.0.101)";
+        assert_eq!(trouble.unwrap(), expected);
     }
 }
