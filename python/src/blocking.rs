@@ -6,7 +6,7 @@ use std::{
 };
 
 use pyo3::prelude::*;
-use ringway::{Communicator, Request};
+use ringway::{Communicator, Error, Request};
 
 use crate::{error::raise, work::InFlight};
 
@@ -56,8 +56,8 @@ fn signals() -> PyResult<()> {
     Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(()))
 }
 
-/// Runs an operation to its end. If Ctrl-C ends the wait, the operation goes on, and `keep` makes what keeps its memory
-/// alive until it has ended.
+/// Runs an operation to its end. If Ctrl-C ends the wait, an operation that has begun goes on, and `keep` makes what keeps its
+/// memory alive until it has ended.
 pub(crate) fn run<K: Send + 'static>(
     py: Python<'_>,
     communicator: &Communicator,
@@ -77,6 +77,8 @@ pub(crate) fn run<K: Send + 'static>(
             Err(raised)
         }
         (Ok(Some(_)), None) => unreachable!("without a limit, only a signal stops the wait"),
+        // Nothing has begun.
+        (Err(Error::Stopped), Some(raised)) => Err(raised),
         (Err(error), _) => Err(raise(&error)),
     }
 }

@@ -17,8 +17,8 @@ use crate::{
     adapt::Adapt,
     bootstrap::{Part, Store},
     engine::{
-        Candidate, Engine, Limit, Membership, MessageOp, Operands, Plans, Policy, Prediction, Task,
-        Way, lock,
+        Candidate, Engine, Limit, Limiter, Membership, MessageOp, Operands, Plans, Policy,
+        Prediction, Task, Way, lock,
     },
     group::{Group, Stream},
     record::{Call, Recorder},
@@ -109,11 +109,11 @@ impl Communicator {
     }
 
     /// Like [`Self::run`], until `stop` says so: then the operation is returned, and goes on in the background, as
-    /// if [submitted](Self::submit). `stop` is asked at least every 100 ms while there is nothing to do, but not while
-    /// ranks compare times of operations or measure links (the setting `adapt_after`).
+    /// if [submitted](Self::submit). `stop` is asked at least every 100 ms while there is nothing to do, but not while all
+    /// ranks measure links (the setting `adapt_after`).
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// As [`Self::run`]; [`Error::Stopped`] if the operation had not begun, as ranks were to meet before it.
     pub fn run_until(
         &self,
         request: Request,
@@ -158,7 +158,7 @@ impl Communicator {
                 }));
             }
         }
-        let task = self.start_messages(&request, None, true)?;
+        let task = self.start_messages(&request, None, Some(stop))?;
         match engine.wait_until(&task, stop) {
             Some(result) => result.map(|()| None),
             None => {
@@ -218,7 +218,7 @@ impl Communicator {
                 self.engine().drive_behind(op, &task);
                 task
             }
-            _ => self.start_messages(request, buffers, false)?,
+            _ => self.start_messages(request, buffers, None)?,
         };
         Ok(Work {
             communicator: self.clone(),
@@ -267,7 +267,12 @@ impl Communicator {
     fn limit(&self, request: &Request) -> Limit {
         Limit {
             time: request.timeout.unwrap_or_else(|| self.timeout()),
-            by_call: request.timeout.is_some(),
+            by: match request.timeout {
+                None => Limiter::Setting,
+                // Of what is not the program's, only meetings have a time of their own.
+                Some(_) if self.group.is_hidden() => Limiter::Meeting,
+                Some(_) => Limiter::Call,
+            },
         }
     }
 
@@ -292,17 +297,17 @@ impl Communicator {
         )
     }
 
-    /// Checks, plans and starts an operation over messages.
+    /// Checks, plans and starts an operation over messages. The caller waits for it, until `stop` says so, if there is one.
     fn start_messages(
         &self,
         request: &Request,
         buffers: Option<Box<dyn Any + Send>>,
-        waited_for: bool,
+        stop: Option<&dyn Fn() -> bool>,
     ) -> Result<Arc<Task>, Error> {
         let (group, engine) = (&self.group, self.engine());
         let (rank, ranks) = (group.rank, group.size());
         if let Some(adapt) = group.adapting() {
-            adapt.before_operation(self, self.limit(request).time)?;
+            adapt.before_operation(self, self.limit(request).time, stop.unwrap_or(&|| false))?;
         }
         let mut plans = lock(&group.plans);
         let prepared = match request.parts {
@@ -351,7 +356,7 @@ impl Communicator {
             finish: request.op.map_or(Finish::None, divide),
         };
         let op = MessageOp::new(task.clone(), executor, operands, narrow);
-        engine.start(op, waited_for);
+        engine.start(op, stop.is_some());
         Ok(task)
     }
 
@@ -433,7 +438,7 @@ impl Communicator {
     }
 
     /// Makes a communicator of the ranks that give the same `color`, in the order of `key` and then of rank here.
-    /// With no color a rank is in none. Every rank must call it.
+    /// With no color a rank is in none. Every rank must call it. It keeps to the plan that this one has now.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -458,8 +463,10 @@ impl Communicator {
             block: u64::try_from(offset).ok(),
         });
         let id = self.group.split_id(u64::from(color));
+        // After the same operation, it is the same on all ranks.
+        let policy = lock(&self.group.plans).policy();
         self.engine()
-            .group(id, &members.collect::<Vec<_>>(), block)
+            .group_by(id, &members.collect::<Vec<_>>(), block, policy)
             .map(|group| {
                 Some(Self {
                     membership: self.membership.clone(),
@@ -544,19 +551,17 @@ impl Engine {
         self.host.as_ref().map(allocate).transpose()
     }
 
-    /// The group of `seats`, this rank's among them, under an id that all members use.
+    /// The group of `seats`, this rank's among them, under an id that all members use, by the policy of the job's start.
     pub(crate) fn group(
         &self,
         id: u64,
         seats: &[Seat],
         block: Option<GroupBlock>,
     ) -> Result<Arc<Group>, Error> {
-        let group = self.group_by(id, seats, block, self.policy())?;
-        self.watch(&group);
-        Ok(group)
+        self.group_by(id, seats, block, self.policy())
     }
 
-    /// As [`Self::group`], by a policy that all members have; it does not adapt.
+    /// As [`Self::group`], by a policy that all members have.
     pub(crate) fn group_by(
         &self,
         id: u64,

@@ -47,6 +47,11 @@ pub enum Error {
     /// A setting is wrong.
     #[error(transparent)]
     Settings(Arc<SettingsError>),
+    /// Of [`run_until`](crate::Communicator::run_until): nothing has begun, and the same call may be made again.
+    #[error(
+        "stopped before the operation began, for which ranks were to meet first (setting adapt_after); expected the same call again"
+    )]
+    Stopped,
     /// The ranks' store failed.
     #[error(transparent)]
     Store(Arc<StoreError>),

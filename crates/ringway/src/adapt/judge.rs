@@ -20,8 +20,9 @@ const COMPARISONS: u32 = 4;
 /// Between two looks there are at least so many of that time, and twice as many after each look that came soon again.
 const REST: u32 = 4;
 
-/// At most.
+/// At most; or as long as so many looks, if that is longer: looks take about 2 % of the time where each finds something.
 const LONGEST_REST: u32 = 64;
+const SHARE: u32 = 50;
 
 /// Kinds of operations whose usual time is known, at most.
 const MOST_KINDS: usize = 64;
@@ -54,7 +55,7 @@ impl Cause {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Judge {
     /// How long a change must last.
     lasting: Duration,
@@ -62,9 +63,11 @@ pub(super) struct Judge {
     interval: u32,
     usual: HashMap<Kind, Usual>,
     trend: Option<Trend>,
-    /// The last look by a trend, and how long there is none after it.
+    /// The last look, and how long there is none by a trend after it.
     looked: Option<Duration>,
     rest: Duration,
+    /// What all looks took.
+    spent: Duration,
     /// When links that have changed are looked at again, and how long after the last time that is.
     again: Option<(Duration, Duration)>,
 }
@@ -95,6 +98,7 @@ impl Judge {
             trend: None,
             looked: None,
             rest: lasting * REST,
+            spent: Duration::ZERO,
             again: None,
         }
     }
@@ -158,29 +162,34 @@ impl Judge {
         None
     }
 
-    /// What a look has found: whether the plan is another one now.
-    pub(super) fn note_look(&mut self, cause: &Cause, changed: bool) {
-        let (least, most) = (self.lasting * REST, self.lasting * LONGEST_REST);
+    /// What a look has found: whether the plan is another one now. `took` is the same on all ranks.
+    ///
+    /// Where operations differ by themselves as much as by plans, plans change back and forth for good. So only a trend
+    /// after a long rest, and while looks have cost little, has intervals begin anew.
+    pub(super) fn note_look(&mut self, cause: &Cause, changed: bool, took: Duration) {
+        let least = self.lasting * REST;
+        let most = (self.lasting * LONGEST_REST).max(took * SHARE);
+        let longer = |rest: Duration| (rest * 2).min(most);
+        let is_trend = matches!(cause, Cause::Trend { .. });
+        let is_soon = self.looked.is_some_and(|at| self.now < at + self.rest * 2);
+        let is_news = is_trend && !is_soon && self.spent * SHARE <= self.now;
         // Whatever operations take now is usual.
         self.usual.clear();
         self.trend = None;
-        if let Cause::Trend { .. } = cause {
-            let soon = self.looked.is_some_and(|at| self.now < at + self.rest * 2);
-            self.rest = if soon {
-                (self.rest * 2).min(most)
-            } else {
-                least
-            };
-            self.looked = Some(self.now);
+        self.looked = Some(self.now);
+        self.spent += took;
+        if is_news {
+            self.rest = least;
+        } else if is_trend {
+            self.rest = longer(self.rest);
         }
-        self.again = match (self.again, changed) {
-            (_, true) => Some((self.now + least, least)),
-            (Some((_, after)), false) => {
-                let after = (after * 2).min(most);
-                Some((self.now + after, after))
-            }
+        let after = match (self.again, changed) {
             (None, false) => None,
+            (None, true) => Some(least),
+            (Some(_), true) if is_news => Some(least),
+            (Some((_, after)), _) => Some(longer(after)),
         };
+        self.again = after.map(|after| (self.now + after, after));
     }
 
     /// Sets the interval so that comparisons come in time, whatever operations take.
@@ -210,8 +219,18 @@ mod tests {
         }
     }
 
-    /// Compares each second, for 5 that a change must last; when it said to look, and what.
+    /// Compares each second, for 5 that a change must last; when it said to look, and what. Looks take no time.
     fn looks(
+        judge: &mut Judge,
+        seconds: std::ops::Range<u64>,
+        millis: impl Fn(u64) -> u64,
+        changed: bool,
+    ) -> Vec<(u64, Cause)> {
+        looks_that_take(Duration::ZERO, judge, seconds, millis, changed)
+    }
+
+    fn looks_that_take(
+        took: Duration,
         judge: &mut Judge,
         seconds: std::ops::Range<u64>,
         millis: impl Fn(u64) -> u64,
@@ -224,7 +243,7 @@ mod tests {
                 elapsed: SECOND,
             };
             if let Some(cause) = judge.judge(&compared) {
-                judge.note_look(&cause, changed);
+                judge.note_look(&cause, changed, took);
                 looks.push((at, cause));
             }
         }
@@ -277,10 +296,30 @@ mod tests {
             .map(|look| look.0)
             .collect();
         assert_eq!(again, [34, 74, 154, 314, 634, 954, 1274]);
-        // A change that such a look finds has it begin anew.
+        // A change that such a look finds does not make them more frequent: plans may change back and forth.
         let found = looks(&mut judge, 1500..1600, |_| 10, true);
         assert_eq!(found[0].0, 1594);
-        assert_eq!(looks(&mut judge, 1600..1620, |_| 10, false)[0].0, 1614);
+        // One that operations show does.
+        let shown = |at| if at < 1650 { 10 } else { 20 };
+        let at: Vec<u64> = looks(&mut judge, 1600..1680, shown, true)
+            .iter()
+            .map(|look| look.0)
+            .collect();
+        assert_eq!(at, [1654, 1674]);
+    }
+
+    #[test]
+    fn looks_take_a_fiftieth_of_the_time_where_each_changes_the_plan() {
+        const SECONDS: u64 = 20_000;
+        const TOOK: u64 = 7;
+        for noise in [20, 60, 400] {
+            let mut judge = Judge::new(5 * SECOND);
+            let noisy = |at| if at / noise % 2 == 0 { 10 } else { 20 };
+            let took = Duration::from_secs(TOOK);
+            let looks = looks_that_take(took, &mut judge, 0..SECONDS, noisy, true).len() as u64;
+            let most = SECONDS / TOOK / 40;
+            assert!((most / 2..=most).contains(&looks), "{noise} s: {looks}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::{
 use judge::{Cause, Compared, Judge};
 pub use replan::Replan;
 
-/// What adapts a group of all ranks.
+/// What adapts the group that a job starts with.
 pub(crate) struct Adapt {
     began: Instant,
     counts: Mutex<Counts>,
@@ -49,16 +49,39 @@ struct Counts {
     kinds: HashMap<Kind, u32>,
 }
 
+impl Counts {
+    fn new(due: u32) -> Self {
+        Self {
+            calls: 0,
+            work: 0,
+            due,
+            kinds: HashMap::new(),
+        }
+    }
+}
+
 struct State {
     judge: Judge,
     /// The comparison that is under way, and of what.
     pending: Option<(Arc<Task>, Option<Kind>)>,
+    /// What came of one, until it is taken up.
+    compared: Option<Compared>,
+    /// A group of all ranks that is to measure, and its barrier, for which this rank has stopped waiting.
+    gathering: Option<(Arc<Group>, Arc<Task>)>,
     since: Instant,
     /// For names of groups that compare and measure.
     groups: u64,
     comparing: Option<Arc<Group>>,
     /// Logarithms of lengths of all-reduces for which algorithms were tried.
     tried: HashSet<u32>,
+}
+
+/// How a call waits for other ranks.
+#[derive(Clone, Copy)]
+struct Wait<'a> {
+    time: Duration,
+    /// Ends the wait.
+    stop: &'a dyn Fn() -> bool,
 }
 
 /// Operations between two comparisons, at least: who is not so far ahead of others does not wait for them.
@@ -87,15 +110,12 @@ impl Adapt {
         let now = Instant::now();
         Self {
             began: now,
-            counts: Mutex::new(Counts {
-                calls: 0,
-                work: 0,
-                due: judge.interval(),
-                kinds: HashMap::new(),
-            }),
+            counts: Mutex::new(Counts::new(judge.interval())),
             state: Mutex::new(State {
                 judge,
                 pending: None,
+                compared: None,
+                gathering: None,
                 since: now,
                 groups: 0,
                 comparing: None,
@@ -123,14 +143,16 @@ impl Adapt {
     }
 
     /// To be called before an operation is planned: where one is due, compares, and takes up what came of the comparison before.
-    /// `time` is the operation's, within which ranks must come to it.
+    /// `time` is the operation's, within which ranks must come to it; `stop` ends the wait for them.
     ///
     /// # Errors
     /// A rank has failed meanwhile, or has not come so far in that time, or in the setting's if that is longer.
+    /// [`Error::Stopped`] if `stop` said so: the next operation does what this one left.
     pub(crate) fn before_operation(
         &self,
         comm: &Communicator,
         time: Duration,
+        stop: &dyn Fn() -> bool,
     ) -> Result<(), Error> {
         let is_due = || {
             let counts = lock(&self.counts);
@@ -139,84 +161,110 @@ impl Adapt {
         if !is_due() {
             return Ok(());
         }
-        // Without this, nobody would have to be there in the time of a root's broadcast.
-        let time = time.max(comm.timeout());
-        let mut state = self.hold(comm, time)?;
-        match is_due() {
-            true => self.compare(&mut state, comm, time),
+        let wait = Wait {
+            // Without this, nobody would have to be there in the time of a root's broadcast.
+            time: time.max(comm.timeout()),
+            stop,
+        };
+        let mut state = self.hold(comm, wait)?;
+        if !is_due() {
             // Another thread has done it.
-            false => Ok(()),
+            return Ok(());
         }
+        let counted = {
+            let mut counts = lock(&self.counts);
+            let due = counts.due;
+            std::mem::replace(&mut *counts, Counts::new(due))
+        };
+        let done = self.compare(&mut state, comm, &counted, wait);
+        if let Err(Error::Stopped) = done {
+            *lock(&self.counts) = counted;
+        }
+        done
     }
 
     /// The state, once no other thread has it.
-    fn hold(&self, comm: &Communicator, time: Duration) -> Result<MutexGuard<'_, State>, Error> {
+    fn hold(&self, comm: &Communicator, wait: Wait<'_>) -> Result<MutexGuard<'_, State>, Error> {
         let began = Instant::now();
-        while began.elapsed() < time {
+        while began.elapsed() < wait.time {
             if let Some(state) = try_lock(&self.state) {
                 return Ok(state);
+            }
+            if (wait.stop)() {
+                return Err(Error::Stopped);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         Err(Error::Argument(format!(
-            "another call on {comm:?} has been comparing links for {time:?}: expected one call at a time, and none in a callback \
-             while another begins; wait for operations before the next, or set adapt_after to off"
+            "another call on {comm:?} has been comparing links for {:?}: expected one call at a time, and none in a callback \
+             while another begins; wait for operations before the next, or set adapt_after to off",
+            wait.time
         )))
     }
 
+    /// What is to be done when it is due. Each part of it waits for other ranks before it changes anything: after
+    /// [`Error::Stopped`] it is called again, and goes on there.
     fn compare(
         &self,
         state: &mut State,
         comm: &Communicator,
-        within: Duration,
+        counted: &Counts,
+        wait: Wait<'_>,
     ) -> Result<(), Error> {
-        let kind = {
-            let mut counts = lock(&self.counts);
-            (counts.calls, counts.work) = (0, 0);
-            most(std::mem::take(&mut counts.kinds))
-        };
+        let kind = most(&counted.kinds);
         let mut mine = lock(&comm.group.plans)
             .samples()
             .as_mut()
             .and_then(|samples| samples.take(kind?));
         let elapsed = state.since.elapsed();
-        if let Some((task, kind)) = state.pending.take() {
-            let [nanos, elapsed] = ended(comm, &task, within)?;
+        if let Some((task, kind)) = &state.pending {
+            let [nanos, elapsed] = ended(comm, task, wait)?;
             let time = (nanos < u64::MAX).then(|| Duration::from_nanos(nanos));
-            let compared = Compared {
+            state.compared = Some(Compared {
                 kind: kind.zip(time),
                 elapsed: Duration::from_nanos(elapsed),
-            };
-            if let Some(cause) = state.judge.judge(&compared) {
-                self.look(state, comm, &cause, within)?;
-                // These took what they took by the plan before.
-                mine = None;
+            });
+            state.pending = None;
+        }
+        if let Some(compared) = state.compared {
+            let mut judge = state.judge.clone();
+            match judge.judge(&compared) {
+                None => state.judge = judge,
+                Some(cause) => {
+                    let field = state.assembled(comm, wait)?;
+                    state.judge = judge;
+                    self.look(state, comm, &field, &cause)?;
+                    // These took what they took by the plan before.
+                    mine = None;
+                }
             }
+            state.compared = None;
         }
         if let Some(kind) = kind {
-            try_algorithms(state, comm, kind, within)?;
+            try_algorithms(state, comm, kind, wait)?;
         }
         state.since = Instant::now();
         lock(&self.counts).due = state.judge.interval();
-        let words = [mine.unwrap_or(Duration::MAX), elapsed];
-        let words = words.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let words = [mine.unwrap_or(Duration::MAX), elapsed].map(nanos);
         state.pending = Some((state.begin(comm, words)?, kind));
         Ok(())
     }
 
-    /// Has all ranks measure links and take up a better plan if there is one.
+    /// Has all ranks, which have come, measure links in `field` and take up a better plan if there is one.
     fn look(
         &self,
         state: &mut State,
         comm: &Communicator,
+        field: &Communicator,
         cause: &Cause,
-        time: Duration,
     ) -> Result<(), Error> {
         let kind = cause.kind();
-        let field = state.assembled(comm, time)?;
         let began = Instant::now();
-        let found = probe::again(&field, kind)?;
-        state.judge.note_look(cause, found.is_some());
+        let found = probe::again(field, kind)?;
+        let mut took = [nanos(began.elapsed())];
+        probe::share(field, &mut took)?;
+        let took = Duration::from_nanos(took[0]);
+        state.judge.note_look(cause, found.is_some(), took);
         let Some(found) = found else {
             if comm.rank() == 0 {
                 tracing::info!(?cause, "links were measured; the plan stays");
@@ -232,7 +280,7 @@ impl Adapt {
         let replan = Replan {
             plan,
             after: self.began.elapsed(),
-            took: began.elapsed(),
+            took,
             thousandths: match cause {
                 Cause::Trend { thousandths, .. } => Some(*thousandths),
                 Cause::Again { .. } => None,
@@ -260,7 +308,7 @@ fn try_algorithms(
     state: &mut State,
     comm: &Communicator,
     kind: Kind,
-    time: Duration,
+    wait: Wait<'_>,
 ) -> Result<(), Error> {
     let policy = lock(&comm.group.plans).policy();
     let is_free = kind.collective == Collective::AllReduce
@@ -270,10 +318,12 @@ fn try_algorithms(
             .algorithm(kind.collective, kind.bytes)
             .is_none()
         && comm.algorithm(kind.collective, kind.bytes) == kind.algorithm;
-    if !is_free || !state.tried.insert(kind.bytes.ilog2()) {
+    if !is_free || state.tried.contains(&kind.bytes.ilog2()) {
         return Ok(());
     }
-    let tried = probe::tried(&state.assembled(comm, time)?, kind.bytes)?;
+    let field = state.assembled(comm, wait)?;
+    state.tried.insert(kind.bytes.ilog2());
+    let tried = probe::tried(&field, kind.bytes)?;
     let mut next = (*policy).clone();
     next.tried.push(tried);
     next.plan = next.plan.wrapping_add(1);
@@ -309,11 +359,28 @@ impl State {
 
     /// Such a group, once all ranks have come to this operation: in the time that they have for it, which a program may set, while all
     /// that is measured then has the setting's.
-    fn assembled(&mut self, comm: &Communicator, time: Duration) -> Result<Communicator, Error> {
-        let group = self.group(comm)?;
-        let (collective, none) = (Collective::Barrier, Memory::EMPTY);
-        group.run(Request::new(collective, DataType::U8, none, none).timeout(time))?;
-        Ok(group)
+    fn assembled(&mut self, comm: &Communicator, wait: Wait<'_>) -> Result<Communicator, Error> {
+        let (group, task) = match self.gathering.take() {
+            Some(gathering) => gathering,
+            None => {
+                let field = self.group(comm)?;
+                let (collective, none) = (Collective::Barrier, Memory::EMPTY);
+                let barrier = Request::new(collective, DataType::U8, none, none).timeout(wait.time);
+                let task = field.submit(barrier)?.task;
+                (field.group, task)
+            }
+        };
+        match comm.engine().wait_within(&task, wait.time, wait.stop) {
+            Some(result) => result?,
+            None => {
+                self.gathering = Some((group, task));
+                return Err(Error::Stopped);
+            }
+        }
+        Ok(Communicator {
+            membership: comm.membership.clone(),
+            group,
+        })
     }
 
     /// Begins a comparison: the least of all ranks' words.
@@ -340,9 +407,16 @@ impl State {
 }
 
 /// What came of a comparison.
-fn ended(comm: &Communicator, task: &Task, time: Duration) -> Result<[u64; 2], Error> {
+fn ended(comm: &Communicator, task: &Task, wait: Wait<'_>) -> Result<[u64; 2], Error> {
     task.set_optional(false);
-    comm.engine().wait_within(task, time)?;
+    match comm.engine().wait_within(task, wait.time, wait.stop) {
+        Some(result) => result?,
+        None => {
+            // This rank may not come back for it.
+            task.set_optional(true);
+            return Err(Error::Stopped);
+        }
+    }
     let words = task
         .take()
         .and_then(|kept| kept.downcast::<Vec<u64>>().ok());
@@ -352,8 +426,12 @@ fn ended(comm: &Communicator, task: &Task, time: Duration) -> Result<[u64; 2], E
     }
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// The kind that moved the most bytes; the same on all ranks.
-fn most(kinds: HashMap<Kind, u32>) -> Option<Kind> {
+fn most(kinds: &HashMap<Kind, u32>) -> Option<Kind> {
     let order = |kind: &Kind| {
         let Kind {
             collective,
@@ -363,9 +441,9 @@ fn most(kinds: HashMap<Kind, u32>) -> Option<Kind> {
         (bytes, Collective::name(collective), algorithm)
     };
     kinds
-        .into_iter()
-        .max_by_key(|(kind, times)| (kind.bytes as u128 * u128::from(*times), order(kind)))
-        .map(|(kind, _)| kind)
+        .iter()
+        .max_by_key(|(kind, times)| (kind.bytes as u128 * u128::from(**times), order(kind)))
+        .map(|(kind, _)| *kind)
 }
 
 #[cfg(test)]

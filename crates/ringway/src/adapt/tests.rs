@@ -11,12 +11,14 @@ use std::{
 };
 
 use ringway_link::{Event, LinkError, Loopback, MessageKey, Sink, Transport};
-use ringway_plan::{Rank, ReduceOp};
+use ringway_plan::{Collective, DataType, Rank, ReduceOp};
 use ringway_sys::Memory;
 
 use super::Replan;
 use crate::{
-    Communicator, Error,
+    AllReduce, Communicator, Error, Request,
+    buffer::exclusive,
+    engine::{Policy, lock},
     probe::{Origin, learn},
     tests::{Over, world_through},
 };
@@ -196,6 +198,14 @@ fn until(comm: &Communicator, replans: usize, most: usize, more: usize) -> usize
     sums
 }
 
+/// Looks until it is so, but not for ever.
+fn until_true(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Has rank 0 change rates while all ranks wait.
 fn change(comm: &Communicator, change: impl FnOnce()) {
     comm.barrier().unwrap();
@@ -228,6 +238,12 @@ fn an_order_leaves_out_the_pair_that_has_become_slow() {
             rates.set(from, to, RATE / 4);
         });
         until(&comm, 2, 400, 20);
+        // A group that is made now has the plan, and keeps it.
+        let twin = comm.duplicate().unwrap();
+        assert!(twin.group.adapting().is_none());
+        let [ours, theirs] = [&comm, &twin].map(|comm| lock(&comm.group.plans).policy());
+        assert_eq!((theirs.plan, &theirs.order), (ours.plan, &ours.order));
+        sum(&twin).unwrap();
         comm.replans()
     });
     assert!(found.iter().all(|replans| replans.len() == 2), "{found:?}");
@@ -256,7 +272,7 @@ fn asynchronous_operations_go_on_through_a_change() {
         |comm| {
             until(&comm, 1, 48, 0);
             change(&comm, || rates.set(1, 2, RATE / 4));
-            let begin = |turn: u32| comm.start(crate::AllReduce::new(vec![turn; LONG])).unwrap();
+            let begin = |turn: u32| comm.start(AllReduce::new(vec![turn; LONG])).unwrap();
             let mut pending = std::collections::VecDeque::new();
             for turn in 0..300 {
                 pending.push_back((turn, begin(turn)));
@@ -332,7 +348,9 @@ fn a_rank_may_leave_before_others_have_compared() {
             return true;
         }
         let adapt = comm.group.adapting().unwrap();
-        adapt.before_operation(&comm, comm.timeout()).unwrap();
+        adapt
+            .before_operation(&comm, comm.timeout(), &|| false)
+            .unwrap();
         std::thread::sleep(Duration::from_secs(1));
         comm.engine().usable().is_ok()
     });
@@ -347,8 +365,8 @@ fn ranks_that_have_not_agreed_do_not_exchange_anything() {
         sum(&comm).unwrap();
         comm.barrier().unwrap();
         if comm.rank() == 2 {
-            let policy = crate::engine::lock(&comm.group.plans).policy();
-            let other = crate::engine::Policy {
+            let policy = lock(&comm.group.plans).policy();
+            let other = Policy {
                 plan: 1,
                 ..(*policy).clone()
             };
@@ -359,4 +377,56 @@ fn ranks_that_have_not_agreed_do_not_exchange_anything() {
     for error in found {
         assert!(error.contains("plan 1"), "{error}");
     }
+}
+
+/// Whether it waits for what others have not begun to compare, or for them to try algorithms.
+#[test]
+fn a_wait_for_the_others_can_be_stopped_and_taken_up_again() {
+    for (algorithm, ahead) in [("ring", 16), ("auto", 0)] {
+        let (rates, stopped) = (Rates::new(), AtomicBool::new(false));
+        world(&rates, &[("algorithm", algorithm)], |comm| {
+            (0..16).for_each(|_| sum(&comm).unwrap());
+            if comm.rank() > 0 {
+                until_true(|| stopped.load(Ordering::Relaxed));
+                (0..=ahead).for_each(|_| sum(&comm).unwrap());
+                return comm.barrier().unwrap();
+            }
+            let vector = || -> Vec<u32> { (0..LONG as u32).collect() };
+            let begin = |_| comm.start(AllReduce::new(vector())).unwrap();
+            let begun: Vec<_> = (0..ahead).map(begin).collect();
+            let mut last = vector();
+            let memory = exclusive(&mut last);
+            let request = || {
+                Request::new(Collective::AllReduce, DataType::U32, memory, memory)
+                    .reduce_op(ReduceOp::Sum)
+            };
+            let began = Instant::now();
+            let soon = || began.elapsed() > Duration::from_millis(50);
+            for stop in [&soon as &dyn Fn() -> bool, &|| true] {
+                let ended = comm.run_until(request(), stop);
+                assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}");
+            }
+            stopped.store(true, Ordering::Relaxed);
+            comm.run(request()).unwrap();
+            assert!((0..).zip(&last).all(|(i, &sum)| sum == i * 0b1111));
+            begun
+                .into_iter()
+                .for_each(|work| drop(work.wait().unwrap()));
+            comm.barrier().unwrap();
+        });
+    }
+}
+
+/// Whoever does not come is named, and what to do if that is meant.
+#[test]
+fn a_rank_that_does_not_come_to_a_meeting_is_named_with_the_setting() {
+    let rates = Rates::new();
+    world(&rates, &[("timeout", "5s")], |comm| {
+        (0..16).for_each(|_| sum(&comm).unwrap());
+        if comm.rank() == 2 {
+            return until_true(|| comm.engine().usable().is_err());
+        }
+        let error = sum(&comm).unwrap_err().to_string();
+        assert!(error.contains("RINGWAY_ADAPT_AFTER=off"), "{error}");
+    });
 }

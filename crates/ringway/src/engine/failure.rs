@@ -1,6 +1,7 @@
 //! What the engine does when an operation cannot end: it tells the control plane, and the caller by name.
 
 use std::{
+    cell::Cell,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -8,7 +9,7 @@ use std::{
 use ringway_link::LinkError;
 use ringway_plan::Rank;
 
-use super::{Driver, Engine, Label, Limit, Task, driver::Trouble, lock};
+use super::{Driver, Engine, Label, Limit, Task, after, driver::Trouble, lock};
 use crate::{
     Descriptor, Error, Form,
     control::{Cause, Failure},
@@ -61,13 +62,25 @@ impl Engine {
         task.finish(Err(Error::Failed { failure, context }));
     }
 
-    /// Drives until `task` has ended, or ends it, and the job, when `time` has passed.
-    pub(crate) fn wait_within(&self, task: &Task, time: Duration) -> Result<(), Error> {
-        match self.wait_for(task, time) {
-            Some(result) => result,
+    /// Drives until `task` has ended or `stop` says so; ends it, and the job, when `time` has passed.
+    pub(crate) fn wait_within(
+        &self,
+        task: &Task,
+        time: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Option<Result<(), Error>> {
+        let limit = after(Instant::now(), time);
+        let stopped = Cell::new(false);
+        let ends = || {
+            stopped.set(stop());
+            stopped.get() || Instant::now() >= limit
+        };
+        match self.drive(task, Some(limit), &ends) {
+            Some(result) => Some(result),
+            None if stopped.get() => None,
             None => {
                 self.give_up(task, time);
-                self.wait(task)
+                Some(self.wait(task))
             }
         }
     }

@@ -13,21 +13,37 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     pub(crate) time: Duration,
-    /// Whether the call said so itself; otherwise the setting `timeout` does.
-    pub(crate) by_call: bool,
+    pub(crate) by: Limiter,
+}
+
+/// What says how long that is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limiter {
+    /// The setting `timeout`.
+    Setting,
+    /// The call itself.
+    Call,
+    /// The setting, or the call if it says longer: ranks of a job that adapts to its links meet before the call's operation.
+    Meeting,
 }
 
 impl Limit {
     /// What sets it, for users to change: after "raise".
     pub(super) fn set_by(&self, settings: &Settings) -> String {
-        if self.by_call {
-            return "the timeout that the call was given (in PyTorch `timeout=` of init_process_group or new_group)"
-                .to_owned();
-        }
-        match settings.source("timeout") {
+        let setting = || match settings.source("timeout") {
             Source::Default => "RINGWAY_TIMEOUT".to_owned(),
             source @ Source::File { .. } => format!("`timeout` in {source}"),
             source => source.to_string(),
+        };
+        match self.by {
+            Limiter::Setting => setting(),
+            Limiter::Call => "the timeout that the call was given (in PyTorch `timeout=` of init_process_group or new_group)"
+                .to_owned(),
+            Limiter::Meeting => format!(
+                "{}. Ranks meet here to compare what operations take or to measure links: a program in which one comes only \
+                 after another has gone on needs RINGWAY_ADAPT_AFTER=off",
+                setting()
+            ),
         }
     }
 }
@@ -121,12 +137,18 @@ mod tests {
     fn whoever_set_a_limit_is_named() {
         let time = Duration::from_secs(1);
         let mut settings = Settings::default();
-        let set_by = |settings: &Settings, by_call| Limit { time, by_call }.set_by(settings);
-        assert_eq!(set_by(&settings, false), "RINGWAY_TIMEOUT");
-        assert!(set_by(&settings, true).contains("the call was given"));
+        let set_by = |settings: &Settings, by| Limit { time, by }.set_by(settings);
+        assert_eq!(set_by(&settings, Limiter::Setting), "RINGWAY_TIMEOUT");
+        assert!(set_by(&settings, Limiter::Call).contains("the call was given"));
         settings
             .apply_yaml("communication:\n  timeout: 9s", Path::new("ringway.yaml"))
             .unwrap();
-        assert_eq!(set_by(&settings, false), "`timeout` in ringway.yaml:2");
+        let set = "`timeout` in ringway.yaml:2";
+        assert_eq!(set_by(&settings, Limiter::Setting), set);
+        let met = set_by(&settings, Limiter::Meeting);
+        assert!(
+            met.starts_with(set) && met.contains("RINGWAY_ADAPT_AFTER=off"),
+            "{met}"
+        );
     }
 }

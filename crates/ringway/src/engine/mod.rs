@@ -37,7 +37,7 @@ use ringway_plan::{BadOverrides, Link, Machine};
 use ringway_sys::Signal;
 
 pub(crate) use driver::Driver;
-pub(crate) use label::{Label, Limit};
+pub(crate) use label::{Label, Limit, Limiter};
 pub(crate) use message::{MessageOp, Operands};
 pub(crate) use narrow::Narrow;
 pub use past::{Candidate, Prediction};
@@ -50,7 +50,6 @@ use worker::Worker;
 
 use crate::{
     Descriptor, Error, Form,
-    adapt::Adapt,
     bootstrap::World,
     control::{Control, Direction},
     group::Group,
@@ -70,8 +69,6 @@ pub(crate) struct Engine {
     policy: Mutex<Arc<Policy>>,
     /// Writes down operations, once the job has begun.
     recorder: OnceLock<Arc<Recorder>>,
-    /// How long links must have changed before groups adapt; none: they do not. Rank 0's setting, once it is known.
-    adapt_after: OnceLock<Duration>,
     /// Kept for the life of the job, see [`Engine::group`].
     pub(crate) mapped_groups: Mutex<Vec<MappedGroup>>,
     /// The longest message that the transport takes in one piece.
@@ -184,7 +181,6 @@ impl Engine {
             host,
             policy: Mutex::new(Arc::new(policy)),
             recorder: OnceLock::new(),
-            adapt_after: OnceLock::new(),
             mapped_groups: Mutex::default(),
             slice_bytes,
             driver: Mutex::new(Driver::new(transport)),
@@ -258,21 +254,6 @@ impl Engine {
     pub(crate) fn adopt_in(&self, policy: Arc<Policy>, group: &Group) {
         let topology = self.topology(&group.members, &policy);
         lock(&group.plans).adopt(policy, topology);
-    }
-
-    /// Has groups of all ranks, those to come too, adapt to links that have changed for so long.
-    pub(crate) fn adapt_after(&self, lasting: Duration, world: &Group) {
-        // It is said once, by whoever starts the job.
-        let _ = self.adapt_after.set(lasting);
-        self.watch(world);
-    }
-
-    /// Has a group adapt, if it is one that does.
-    pub(crate) fn watch(&self, group: &Group) {
-        let is_world = group.members.iter().copied().eq(0..self.world.size());
-        if let (Some(&lasting), true, None) = (self.adapt_after.get(), is_world, &group.mapped) {
-            group.adapt(Adapt::new(group, lasting));
-        }
     }
 
     /// Makes whoever sleeps look again.

@@ -434,7 +434,9 @@ impl Plans {
         let shared = self.busiest(collective, algorithm) * crossing as f64;
         let policy = &self.policy;
         let tuning = policy.tuning.filter(|_| self.is_world);
-        let tried = policy.tried.iter().filter(|_| self.is_world);
+        // They were tried with `f32`.
+        let is_alike = wire == self.wire(collective, algorithm, DataType::F32);
+        let tried = policy.tried.iter().filter(|_| self.is_world && is_alike);
         let tried = tried
             .filter(|tried| tried.covers(collective, bytes))
             .find_map(|tried| tried.of(algorithm));

@@ -45,18 +45,28 @@ impl Worker {
 
     /// Has an operation driven to its end.
     pub(super) fn watch(&self, engine: &Arc<Engine>, task: Arc<Task>) {
-        let mut state = lock(&self.state);
-        if !state.started {
+        self.hand_over(task, || {
             let engine = engine.clone();
             let thread = std::thread::Builder::new().name("ringway-engine".into());
-            if let Err(error) = thread.spawn(move || run(&engine)) {
+            thread.spawn(move || run(&engine)).map(drop)
+        });
+    }
+
+    /// Leaves an operation to the thread, which `spawn` makes if there is none. If it cannot, one that can be made later
+    /// takes the operation over.
+    fn hand_over(&self, task: Arc<Task>, spawn: impl FnOnce() -> io::Result<()>) {
+        let mut state = lock(&self.state);
+        state.new.push(task);
+        state.busy = true;
+        if !state.started {
+            if let Err(error) = spawn() {
                 tracing::warn!(%error, "no engine thread: asynchronous operations progress in wait only");
+                // Nobody else forgets those that have ended.
+                state.new.retain(|task| !task.is_done());
                 return;
             }
             state.started = true;
         }
-        state.new.push(task);
-        state.busy = true;
         let rests = state.rests;
         drop(state);
         if rests {
@@ -306,5 +316,46 @@ impl Engine {
         // Interrupted or not: the caller looks again.
         let _ = poll(&mut fds[..used], Some(&nap));
         bell.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::{
+        AllReduce, ReduceOp,
+        tests::{Over, world_on},
+    };
+
+    #[test]
+    fn a_thread_that_is_made_late_takes_over_what_came_before() {
+        let looked = Barrier::new(2);
+        world_on(&["a", "b"], Over::Messages, &[], |comm| {
+            if comm.rank() == 1 {
+                looked.wait();
+                for _ in 0..2 {
+                    comm.all_reduce(&mut [1_u32], ReduceOp::Sum).unwrap();
+                }
+                return;
+            }
+            // In flight until the other rank begins.
+            let tasks = [1_u32, 2].map(|element| {
+                let call = AllReduce::new(vec![element]);
+                comm.start(call).unwrap().into_task()
+            });
+            let worker = Worker::new().unwrap();
+            worker.hand_over(tasks[0].clone(), || Err(io::ErrorKind::WouldBlock.into()));
+            worker.hand_over(tasks[1].clone(), || Ok(()));
+            let mut watched = Watched::default();
+            assert!(worker.next(&mut watched));
+            let numbers: Vec<u32> = watched.tasks.iter().map(|task| task.number).collect();
+            assert_eq!(numbers, tasks.each_ref().map(|task| task.number));
+            looked.wait();
+            for task in tasks {
+                comm.engine().wait(&task).unwrap();
+            }
+        });
     }
 }

@@ -23,6 +23,7 @@ use ringway_plan::{Algorithm, Collective, Link, Machine, Rank};
 
 use crate::{
     Communicator, Element, Error, Request,
+    adapt::Adapt,
     buffer::{exclusive, shared},
     communicator::Seat,
     engine::{Policy, Tuning, lock},
@@ -257,7 +258,8 @@ pub(crate) fn learn(comm: &Communicator) -> Result<Origin, Error> {
     let mut lasting = [u64::try_from(lasting).unwrap_or(u64::MAX)];
     share(comm, &mut lasting)?;
     if lasting != [0] {
-        engine.adapt_after(Duration::from_nanos(lasting[0]), &comm.group);
+        let adapt = Adapt::new(&comm.group, Duration::from_nanos(lasting[0]));
+        comm.group.adapt(adapt);
     }
     Ok(origin)
 }
@@ -342,7 +344,7 @@ fn measure(comm: &Communicator) -> Result<Numbers, Error> {
 }
 
 /// Rank 0's words, on all.
-fn share(comm: &Communicator, words: &mut [u64]) -> Result<(), Error> {
+pub(crate) fn share(comm: &Communicator, words: &mut [u64]) -> Result<(), Error> {
     let memory = exclusive(words);
     let collective = Collective::Broadcast { root: 0 };
     comm.run(Request::new(collective, u64::DTYPE, memory, memory).algorithm(Algorithm::Tree))

@@ -1,9 +1,12 @@
 //! Half precision between hosts: the setting `wire_between_hosts`.
 
+use std::sync::Arc;
+
 use super::{Over, world_on};
 use crate::{
     Algorithm, Collective, Communicator, DataType, Element, ReduceOp, Request,
     buffer::{exclusive, shared},
+    engine::{Policy, Tried, lock},
 };
 
 /// Ranks of a host are neither side by side nor equally many.
@@ -209,4 +212,32 @@ fn ranks_that_do_not_agree_are_told() {
         errors.iter().any(|e| e.contains("bf16 between hosts")),
         "{errors:?}"
     );
+}
+
+/// All-reduces are tried with `f32`: what those took whose messages were halved says nothing of others.
+#[test]
+fn what_was_tried_counts_where_elements_go_between_hosts_alike() {
+    const BYTES: usize = 1 << 20;
+    let settings = [("wire_between_hosts", "bf16")];
+    world_on(&HOSTS, Over::Messages, &settings, |comm| {
+        let mut tried = Tried::new(BYTES);
+        tried.set(Algorithm::Hierarchical, 3000);
+        tried.set(Algorithm::Ring, 2000);
+        let before = lock(&comm.group.plans).policy();
+        let policy = Policy {
+            tried: vec![tried],
+            ..(*before).clone()
+        };
+        comm.engine().adopt_in(Arc::new(policy), &comm.group);
+        let factors = |dtype| {
+            let mut plans = lock(&comm.group.plans);
+            let candidates = plans.candidates(Collective::AllReduce, dtype, BYTES);
+            [Algorithm::Hierarchical, Algorithm::Ring].map(|algorithm| {
+                let mut of_it = candidates.iter().filter(|c| c.algorithm == algorithm);
+                of_it.next().unwrap().thousandths
+            })
+        };
+        assert_eq!(factors(DataType::F32), [3000, 2000]);
+        assert_eq!(factors(DataType::F64), [1000, 2000]);
+    });
 }
