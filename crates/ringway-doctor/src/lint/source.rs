@@ -7,6 +7,9 @@ use crate::finding::Evidence;
 /// Characters of a line that are shown.
 const WIDEST: usize = 300;
 
+/// Of so many lines one has its place kept: of short ones all places would take more memory than the text.
+const STRIDE: usize = 64;
+
 /// A line of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place {
@@ -36,7 +39,7 @@ pub(super) struct Sources(Vec<Source>);
 struct Source {
     name: String,
     text: Arc<str>,
-    /// Where lines begin, in bytes.
+    /// Where every line of [`STRIDE`] begins, in bytes.
     lines: Vec<usize>,
 }
 
@@ -47,7 +50,7 @@ impl Sources {
         self.0.push(Source {
             name: name.to_owned(),
             text: Arc::clone(text),
-            lines: begins.collect(),
+            lines: begins.step_by(STRIDE).collect(),
         });
         u32::try_from(self.0.len() - 1).unwrap_or(u32::MAX)
     }
@@ -63,9 +66,10 @@ impl Sources {
         let Some(source) = self.0.get(place.file as usize) else {
             return Evidence::new("", "");
         };
-        let begin = source.lines.get((place.line as usize).saturating_sub(1));
+        let index = (place.line as usize).saturating_sub(1);
+        let begin = source.lines.get(index / STRIDE);
         let line = begin
-            .and_then(|begin| source.text[*begin..].lines().next())
+            .and_then(|begin| source.text[*begin..].lines().nth(index % STRIDE))
             .unwrap_or("");
         // A line of a file that is none would fill the screen.
         let line: String = line.trim().chars().take(WIDEST).collect();
@@ -81,5 +85,27 @@ impl Place {
     /// Another line of the same file.
     pub(super) const fn line(self, line: u32) -> Self {
         Self { line, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_found() {
+        let lines: Vec<String> = (1..=3 * STRIDE)
+            .map(|line| format!("  line {line}"))
+            .collect();
+        for end in ["", "\n", "\r\n"] {
+            let mut sources = Sources::default();
+            let file = sources.add("some", &Arc::from(lines.join("\n") + end));
+            let of = |line: usize| sources.evidence(Place::new(file, line as u32)).value;
+            for line in 1..=lines.len() {
+                assert_eq!(of(line), format!("line {line}"));
+            }
+            assert_eq!(of(0), "line 1");
+            assert_eq!(of(lines.len() + 2), "");
+        }
     }
 }

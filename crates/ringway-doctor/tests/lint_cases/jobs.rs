@@ -1,5 +1,7 @@
 //! Units and jobs: what contradicts itself, the hosts or the intent; and what others write and is right.
 
+use ringway_doctor::lint::{Input, lint};
+
 use super::{HOST, clean, expect};
 
 const JOB: &str = include_str!("../golden/rich.k8s.yaml");
@@ -55,6 +57,9 @@ fn a_unit_that_is_not_bound_to_a_nic_in_all_ways() {
 #[test]
 fn manifests_that_do_not_fit_each_other() {
     clean(&[("j.yaml", JOB), ("host.sh", NICS), ("i.yaml", INTENT)]);
+    // By themselves they are compared with each other.
+    let alone = lint(&[Input::new("j.yaml", JOB)]);
+    assert_eq!((alone.checks, alone.unjudged.len()), (1, 0));
     for (old, new, check, words) in [
         (
             "add: [IPC_LOCK]",

@@ -11,6 +11,10 @@ use super::super::{
 
 pub(super) fn judge(fabric: &Fabric, notes: &mut Notes) {
     for manifests in &fabric.manifests {
+        let kinds = [manifests.networks_at, manifests.lists_at, manifests.pods_at];
+        if kinds.into_iter().flatten().count() > 1 {
+            notes.judged("job");
+        }
         let named = Named::of(manifests);
         references(manifests, &named, notes);
         networks_without_resource(manifests, notes);
