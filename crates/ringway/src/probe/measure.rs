@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ringway_plan::{Algorithm, Collective, DataType, Observed, ReduceOp};
 use ringway_sys::Memory;
 
+use super::share;
 use crate::{
     Candidate, Communicator, Element, Error, Request,
     buffer::{exclusive, shared},
@@ -199,10 +200,7 @@ impl<'a> Field<'a> {
 
     /// Member 0's words, on all.
     fn command(&self, mut words: [u64; 3]) -> Result<[u64; 3], Error> {
-        let memory = exclusive(&mut words);
-        let collective = Collective::Broadcast { root: 0 };
-        let request = Request::new(collective, u64::DTYPE, memory, memory);
-        self.comm.run(request.algorithm(Algorithm::Tree))?;
+        share(self.comm, &mut words)?;
         Ok(words)
     }
 }

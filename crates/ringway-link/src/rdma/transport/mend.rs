@@ -25,7 +25,6 @@ impl RdmaTransport {
             reason = detail,
             "RDMA to this rank has failed: messages go over TCP until it works again"
         );
-        self.open += 1;
         if self.end_link(peer, &detail) {
             self.listen_for_end(peer);
         }
@@ -44,18 +43,17 @@ impl RdmaTransport {
     /// As this rank leaves. The peer is told what has come, as after a failure: once the queue pairs are gone nobody acknowledges it
     /// again if the last acknowledgement gets lost.
     pub(super) fn part(&mut self, peer: Rank) {
-        if matches!(self.peers[peer].route, Route::Rdma) && !self.is_gone(peer) {
-            self.open += 1;
-            if let Some(arrived) = self.stop_link(peer) {
-                self.tell_bytes(peer, Stage::Broken, &exchange::encode_leaving(&arrived));
-            }
+        if matches!(self.peers[peer].route, Route::Rdma)
+            && !self.is_gone(peer)
+            && let Some(arrived) = self.stop_link(peer)
+        {
+            self.tell_bytes(peer, Stage::Broken, &exchange::encode_leaving(&arrived));
         }
     }
 
     /// A peer that leaves has closed its side of the link, and told what had come.
     pub(super) fn parted(&mut self, now: Instant, peer: Rank, arrived: &[u16; MAX_CHANNELS]) {
         if matches!(self.peers[peer].route, Route::Rdma) {
-            self.open += 1;
             self.stop_link(peer);
         }
         self.go_over(now, peer, arrived);
@@ -63,7 +61,8 @@ impl RdmaTransport {
 
     /// Closes the link: returns what has come over it by now, unless the peer is gone.
     fn stop_link(&mut self, peer: Rank) -> Option<[u16; MAX_CHANNELS]> {
-        self.peers[peer].route = Route::Mending;
+        let route = std::mem::replace(&mut self.peers[peer].route, Route::Mending);
+        self.open += usize::from(!route.is_open());
         // What was acknowledged to the peer is not sent again: it has to be taken.
         let mut last = std::mem::take(&mut self.peers[peer].early);
         if let (Ok(device), Some(link)) = (&mut self.device, &self.peers[peer].link) {
