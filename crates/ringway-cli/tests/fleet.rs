@@ -28,10 +28,9 @@ fn shell(script: &str) -> Result<(), String> {
     }
 }
 
-/// Forwards frames between two interfaces, and clears the type of service of IPv4 from the first to the second. The header in
-/// front of each frame (linux/virtio_net.h) carries what the kernel has left to do: checksums and cutting.
-const BLEACH: &str = r#"
-import select, socket, sys
+/// How programs begin that forward frames between two interfaces.
+const ENDS: &str = r#"
+import select, socket, sys, time
 ends = []
 for name in sys.argv[1:3]:
     end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -40,6 +39,11 @@ for name in sys.argv[1:3]:
     end.bind((name, 0))
     ends.append(end)
 print("!", end="", flush=True)
+"#;
+
+/// Forwards frames between two interfaces, and clears the type of service of IPv4 from the first to the second. The header in
+/// front of each frame (linux/virtio_net.h) carries what the kernel has left to do: checksums and cutting.
+const BLEACH: &str = r#"
 while True:
     for end in select.select(ends, [], [])[0]:
         frame = bytearray(end.recv(1 << 17))
@@ -59,15 +63,6 @@ while True:
 
 /// Forwards frames between two interfaces, and those that tell of errors (ICMP) 220 ms late.
 const HOLD: &str = r#"
-import select, socket, sys, time
-ends = []
-for name in sys.argv[1:3]:
-    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-    end.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
-    end.setsockopt(263, 23, 1)  # PACKET_IGNORE_OUTGOING
-    end.bind((name, 0))
-    ends.append(end)
-print("!", end="", flush=True)
 late = []
 while True:
     wait = max(0, late[0][0] - time.monotonic()) if late else None
@@ -89,7 +84,8 @@ impl Hop {
     /// Starts the script between two interfaces of a namespace.
     fn start(namespace: &str, script: &str, ends: [&str; 2]) -> Result<Self, String> {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", namespace, "python3", "-c", script]);
+        let script = format!("{ENDS}{script}");
+        command.args(["netns", "exec", namespace, "python3", "-c", &script]);
         let child = command.args(ends).stdout(Stdio::piped()).spawn();
         let mut hop = Self(child.map_err(|error| error.to_string())?);
         let mut ready = [0];

@@ -56,22 +56,27 @@ struct Setup {
     congestion: Option<Parameters>,
 }
 
+impl Setup {
+    /// Go-back-N, with a first PSN from which numbers soon wrap around.
+    const USUAL: Self = Self {
+        mtu: Mtu::M256,
+        window: 64,
+        read_window: 1 << 20,
+        depth: 4,
+        resources: 4,
+        retries: 3,
+        backs_off: false,
+        rnr_retries: 3,
+        access: Access::ALL,
+        psn: 0xff_fffe,
+        selective: false,
+        congestion: None,
+    };
+}
+
 impl Default for Setup {
     fn default() -> Self {
-        Self {
-            mtu: Mtu::M256,
-            window: 64,
-            read_window: 1 << 20,
-            depth: 4,
-            resources: 4,
-            retries: 3,
-            backs_off: false,
-            rnr_retries: 3,
-            access: Access::ALL,
-            psn: 0xff_fffe,
-            selective: false,
-            congestion: None,
-        }
+        Self::USUAL
     }
 }
 

@@ -7,23 +7,19 @@ use proptest::prelude::*;
 use super::*;
 
 const SELECTIVE: Setup = Setup {
-    mtu: Mtu::M256,
-    window: 64,
-    read_window: 1 << 20,
-    depth: 4,
-    resources: 4,
-    retries: 3,
-    backs_off: false,
-    rnr_retries: 3,
-    access: Access::ALL,
-    psn: 0xff_fffe,
     selective: true,
-    congestion: None,
+    ..Setup::USUAL
 };
 
 /// The PSN that is so many after the first.
 const fn nth(index: u32) -> u32 {
     Psn::new(SELECTIVE.psn).plus(index).get()
+}
+
+/// The one WRITE has ended well, and what it wrote is there.
+fn assert_written(a: &mut End, b: &End, bytes: &[u8]) {
+    assert_eq!(a.statuses(), [(1, Status::Success)]);
+    assert_eq!(b.memory()[..bytes.len()], *bytes);
 }
 
 fn psns(packets: &[Vec<u8>]) -> Vec<u32> {
@@ -72,8 +68,7 @@ fn of_six_packets_only_the_lost_second_goes_again() {
     let again = a.transmit_all(now);
     assert_eq!(psns(&again), [nth(1)]);
     exchange_from(now, &again, &mut a, &mut b);
-    assert_eq!(a.statuses(), [(1, Status::Success)]);
-    assert_eq!(b.memory()[..bytes.len()], bytes);
+    assert_written(&mut a, &b, &bytes);
     let counters = a.qp.counters();
     assert_eq!(
         (counters.retransmitted, counters.selective_acks_received),
@@ -102,8 +97,7 @@ fn two_gaps_are_told_at_once() {
     let answers = deliver(now, &again[..1], &[], &mut b);
     assert_eq!(held(&answers[0]), (nth(3), 0b1110));
     exchange_from(now, &again[1..], &mut a, &mut b);
-    assert_eq!(a.statuses(), [(1, Status::Success)]);
-    assert_eq!(b.memory()[..bytes.len()], bytes);
+    assert_written(&mut a, &b, &bytes);
     assert_eq!(a.qp.counters().retransmitted, 3);
 }
 
@@ -131,8 +125,7 @@ fn a_repetition_that_is_lost_shows_by_what_was_sent_after_it() {
     let again = a.transmit_all(now);
     assert_eq!(psns(&again), [nth(1)]);
     exchange_from(now, &again, &mut a, &mut b);
-    assert_eq!(a.statuses(), [(1, Status::Success)]);
-    assert_eq!(b.memory()[..bytes.len()], bytes);
+    assert_written(&mut a, &b, &bytes);
     assert_eq!(a.qp.counters().timeouts, 0);
 }
 
@@ -155,8 +148,7 @@ fn a_lost_end_takes_one_time_out_and_two_packets_to_find_out_the_rest() {
     let again = a.transmit_all(later);
     assert_eq!(psns(&again), [nth(3), nth(4)]);
     exchange_from(later, &again, &mut a, &mut b);
-    assert_eq!(a.statuses(), [(1, Status::Success)]);
-    assert_eq!(b.memory()[..bytes.len()], bytes);
+    assert_written(&mut a, &b, &bytes);
 }
 
 /// Its process was at other things, and what it acknowledges then are not the repetitions.
@@ -173,8 +165,7 @@ fn a_slow_responder_is_sent_little_for_nothing() {
         }
         assert_eq!(a.transmit_all(later), Vec::<Vec<u8>>::new());
     }
-    assert_eq!(a.statuses(), [(1, Status::Success)]);
-    assert_eq!(b.memory()[..bytes.len()], bytes);
+    assert_written(&mut a, &b, &bytes);
     assert_eq!(a.qp.counters().retransmitted, 2);
 }
 
