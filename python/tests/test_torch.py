@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from ranks import CASES, World, environment
 
 
@@ -39,6 +40,42 @@ def test_case(case: str, ranks: int, tmp_path: Path) -> None:
 def test_over_tcp(tmp_path: Path) -> None:
     with World(tmp_path, "tensors", 2, env={"RINGWAY_TRANSPORTS": "tcp"}) as world:
         world.succeed()
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The library of an accelerator that is simulated."""
+    library = tmp_path_factory.mktemp("device") / "device.so"
+    home = Path(torch.__file__).parent
+    include = [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
+    source = Path(__file__).parent / "device" / "device.cpp"
+    command = ["g++", "-std=c++20", "-O1", "-fPIC", "-shared", "-o", str(library), str(source), *include]
+    subprocess.run([*command, f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"], check=True, timeout=300)
+    return str(library)
+
+
+ON_DEVICE = [
+    (2, "accelerated"),
+    (3, "accelerated"),
+    (2, "tensors"),
+    (2, "ddp", "as_computed_alone", "with_hooks_of_ringway", "unused_parameters", "a_gradient_that_is_not_finite"),
+    (2, "pipelined", "clipping", "mixed_precision", "freezing"),
+]
+
+
+@pytest.mark.parametrize("case", ON_DEVICE, ids=lambda case: f"{case[1]}-{case[0]}")
+def test_tensors_on_an_accelerator(case: tuple[int, *tuple[str, ...]], simulated: str, tmp_path: Path) -> None:
+    ranks, *what = case
+    with World(tmp_path, "on_device", ranks, [simulated, *what]) as world:
+        world.succeed(180)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("case", ON_DEVICE, ids=lambda case: f"{case[1]}-{case[0]}")
+def test_tensors_on_a_gpu(case: tuple[int, *tuple[str, ...]], tmp_path: Path) -> None:
+    ranks, *what = case
+    with World(tmp_path, "on_device", ranks, ["cuda", *what]) as world:
+        world.succeed(180)
 
 
 @pytest.mark.parametrize("transports", ["rdma", "auto"])

@@ -11,6 +11,7 @@ import ringway.torch  # noqa: F401  registers the backend
 import torch
 import torch.distributed as dist
 
+torch.set_default_device(os.environ.get("TEST_DEVICE", "cpu"))
 torch.set_num_threads(1)
 
 
@@ -39,8 +40,11 @@ def world():
 
 
 def run(*checks):
-    """Runs checks and says how long each took."""
+    """Runs checks, or those that the command line names, and says how long each took."""
+    chosen = sys.argv[1:]
     for check in checks:
+        if chosen and check.__name__ not in chosen:
+            continue
         began = time.perf_counter()
         check()
         print(f"{check.__name__}: {time.perf_counter() - began:.2f} s", flush=True)

@@ -242,8 +242,8 @@ class Profiler:
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return
         count = len(self._since_log)
-        mine = torch.tensor([step.exposed for step in self._since_log], dtype=torch.float64)
-        everyone = torch.empty((dist.get_world_size(), count), dtype=torch.float64)
+        mine = torch.tensor([step.exposed for step in self._since_log], dtype=torch.float64, device="cpu")
+        everyone = torch.empty((dist.get_world_size(), count), dtype=torch.float64, device="cpu")
         recorder, _record.recorder = _record.recorder, None
         try:
             dist.all_gather_into_tensor(everyone, mine)

@@ -1,4 +1,4 @@
-"""The backend ``ringway`` of ``torch.distributed``, for tensors on the CPU.
+"""The backend ``ringway`` of ``torch.distributed``, for tensors on the CPU, and on an accelerator through its memory.
 
     import torch.distributed as dist
     import ringway.torch
@@ -6,7 +6,8 @@
     dist.init_process_group("ringway")
 
 From there the script is as with any backend: DistributedDataParallel, FSDP2, DeviceMesh and the collectives of
-``torch.distributed`` go through Ringway. Beside a backend for an accelerator: ``"cpu:ringway,cuda:nccl"``.
+``torch.distributed`` go through Ringway. Tensors on an accelerator are copied to the host and back; beside a backend
+for these: ``"cpu:ringway,cuda:nccl"``.
 
 Errors are :class:`ringway.Error`; where a rank failed, :class:`ringway.FailedError` names it on all ranks. Settings
 come from ``ringway.yaml`` and the environment. The time limit of an operation is that of the process group.
@@ -19,6 +20,7 @@ from ringway.torch._buckets import bucket_sizes
 from ringway.torch._comm_hook import CommHook, comm_hook
 from ringway.torch._holder import pass_on_completion
 from ringway.torch._pipeline import Pipeline
+from ringway.torch._staging import accelerator
 from ringway.torch._work import RingwayWork
 
 __all__ = [
@@ -33,4 +35,6 @@ __all__ = [
 ]
 
 pass_on_completion()
-dist.Backend.register_backend("ringway", RingwayBackend, extended_api=True, devices=["cpu"])
+_accelerator = accelerator()
+_devices = ["cpu"] if _accelerator is None else ["cpu", _accelerator]
+dist.Backend.register_backend("ringway", RingwayBackend, extended_api=True, devices=_devices)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ringway import ArgumentError, Error
-from ringway._ringway import Work
 from ringway.torch._engine import SUM, Engine, dense_stride
+from ringway.torch._staging import Pending
 
 _LONGEST = 1 << 28
 """Bytes of a model's description: memory is taken for what other ranks announce."""
@@ -27,7 +27,7 @@ def check_models(engine: Engine, names: Sequence[str], parameters: Sequence[nn.P
     digests = engine.all_gather(torch.frombuffer(bytearray(hashlib.sha256(text).digest()), dtype=torch.uint8))
     if bool((digests == digests[0]).all()):
         return
-    lengths = engine.all_gather(torch.tensor([len(text)]))
+    lengths = engine.all_gather(torch.tensor([len(text)], device="cpu"))
     if int(lengths.max()) > _LONGEST:
         raise ArgumentError(f"a rank describes its model in {int(lengths.max())} bytes; expected at most {_LONGEST}")
     padded = bytearray(text.ljust(int(lengths.max())))
@@ -60,7 +60,7 @@ class Flags:
         self._engine, self._names = engine, names
         self._mine: list[int] = []
         self._counts = engine.allocate(len(names), torch.int32)
-        self._work: Work | None = None
+        self._work: Pending | None = None
 
     def start(self, absent: Iterable[int]) -> None:
         """Tells the other ranks; every gradient is on its way now, or absent."""
@@ -82,7 +82,7 @@ class Flags:
             self._raise(some)
 
     def _raise(self, some: list[int]) -> None:
-        mine = torch.zeros(len(self._names), dtype=torch.int32)
+        mine = torch.zeros(len(self._names), dtype=torch.int32, device="cpu")
         mine[self._mine] = 1
         absent = self._engine.all_gather(mine)
         parts = []

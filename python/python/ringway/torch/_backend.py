@@ -1,10 +1,13 @@
 """The backend: what ``torch.distributed`` calls, as calls of the engine."""
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Protocol, TypeVar
+from functools import partial, wraps
+from types import SimpleNamespace
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -14,6 +17,7 @@ from torch._C import _distributed_c10d as c10d
 from ringway import ArgumentError, Communicator, Registration, _ringway
 from ringway._types import Counts, Operation, Range
 from ringway.torch import _memory, _record, _world
+from ringway.torch._staging import Staging, first_device, tensors_of
 from ringway.torch._tensors import (
     EMPTY,
     Finish,
@@ -54,7 +58,10 @@ _OPERATIONS: dict[object, int] = {
     }.items()
 }
 _NO_LIMIT = timedelta(0)
+_OPTIONS = ("reduceOp", "rootRank", "timeout")
+_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 class _Options(Protocol):
@@ -89,6 +96,31 @@ def _same_kind(a: Tensor, b: Tensor, kind: Callable[[Tensor], int]) -> int:
     return kind(a)
 
 
+class _Batches(threading.local):
+    """What a thread coalesces: works, while it does."""
+
+    batch: list["RingwayWork"] | None = None
+
+
+def _staged(*, reads: Sequence[int], writes: Sequence[int]) -> Callable[[_Method], _Method]:
+    """Has a call of tensors on an accelerator made on memory of the host. `reads` and `writes` are places of arguments:
+    whose tensors are read, and whose are written."""
+
+    def decorate(method: _Method) -> _Method:
+        @wraps(method)
+        def call(self: "RingwayBackend", *arguments: Any) -> Any:
+            device = first_device(arguments)
+            if device is not None:
+                return self._on_twins(method, arguments, (reads, writes), device)
+            if self._staging is not None:
+                self._staging.settle()
+            return method(self, *arguments)
+
+        return cast(_Method, call)
+
+    return decorate
+
+
 class RingwayBackend(c10d.Backend):
     """One process group. Made by ``torch.distributed``, not by programs."""
 
@@ -97,7 +129,8 @@ class RingwayBackend(c10d.Backend):
         self._rank, self._size = options.group_rank, options.group_size
         self._timeout = options.timeout.total_seconds()
         self._options = c10d.Backend.Options("ringway", options.timeout)
-        self._batch: list[RingwayWork] | None = None
+        self._batches = _Batches()
+        self._staging: Staging | None = None
         self._calls = 0
         self.communicator: Communicator
         self.communicator, self._is_job = _world.join(options)
@@ -121,6 +154,8 @@ class RingwayBackend(c10d.Backend):
         """Numbers start at 0 on every rank."""
 
     def shutdown(self) -> None:
+        if self._staging is not None:
+            self._staging.close(self._timeout)
         if self._is_job:
             _world.leave(self.communicator)
 
@@ -164,7 +199,7 @@ class RingwayBackend(c10d.Backend):
         self._calls += 1
         timeout = options.timeout
         limit = self._timeout if timeout <= _NO_LIMIT else timeout.total_seconds()
-        if options.asyncOp or self._batch is not None:
+        if options.asyncOp or self._batches.batch is not None:
             work = _ringway.submit(self.communicator, operation, memory, counts, limit, keep)
             _record.started(operation, max(memory[0][1], memory[1][1]), work)
             return self._batched(RingwayWork([work], tensors, finish))
@@ -175,9 +210,36 @@ class RingwayBackend(c10d.Backend):
             finish()
         return None
 
+    def _on_twins(
+        self,
+        method: Callable[..., Any],
+        arguments: Sequence[Any],
+        places: tuple[Sequence[int], Sequence[int]],
+        device: torch.device,
+    ) -> RingwayWork | None:
+        """Makes a call with memory of the host in place of tensors on an accelerator."""
+        if self._staging is None:
+            _log.info("tensors on %s go through memory of the host", device)
+            self._staging = Staging(device)
+        returns, limit = True, self._timeout
+        options = arguments[-1]
+        if hasattr(options, "asyncOp"):
+            returns = options.asyncOp or self._batches.batch is not None
+            if options.timeout > _NO_LIMIT:
+                limit = options.timeout.total_seconds()
+            # As they are now; whoever makes the call later waits for nothing.
+            values = {name: getattr(options, name) for name in _OPTIONS if hasattr(options, name)}
+            arguments = (*arguments[:-1], SimpleNamespace(**values, asyncOp=True))
+        staged = self._staging.start(partial(_apply, method, self), arguments, places, limit)
+        work = RingwayWork([staged], list(tensors_of(arguments[at] for at in places[1])))
+        if returns:
+            return self._batched(work)
+        work.wait()
+        return None
+
     def _batched(self, work: RingwayWork) -> RingwayWork:
-        if self._batch is not None:
-            self._batch.append(work)
+        if self._batches.batch is not None:
+            self._batches.batch.append(work)
         return work
 
     def _several(self, options: _Options, calls: Sequence[Callable[[], RingwayWork | None]]) -> RingwayWork | None:
@@ -188,20 +250,21 @@ class RingwayBackend(c10d.Backend):
         finally:
             options.asyncOp = asynchronous
         all_works = RingwayWork.of(works)
-        if asynchronous or self._batch is not None:
+        if asynchronous or self._batches.batch is not None:
             return all_works
         all_works.wait()
         return None
 
     def start_coalescing(self) -> None:
-        self._batch = []
+        self._batches.batch = []
 
     def end_coalescing(self) -> RingwayWork:
-        works, self._batch = self._batch or [], None
+        works, self._batches.batch = self._batches.batch or [], None
         return RingwayWork.of(works)
 
     # Collectives.
 
+    @_staged(reads=(0,), writes=(0,))
     def allreduce(self, tensors: list[Tensor], opts: c10d.AllreduceOptions) -> RingwayWork | None:
         tensor = _only(tensors)
         memory, finish = writable(tensor, keep=True)
@@ -216,6 +279,7 @@ class RingwayBackend(c10d.Backend):
         check(_only(tensors))  # Which says what to do.
         return self.allreduce(tensors, opts)
 
+    @_staged(reads=(0,), writes=(0,))
     def reduce(self, tensors: list[Tensor], opts: c10d.ReduceOptions) -> RingwayWork | None:
         tensor = _only(tensors)
         is_root = self._rank == opts.rootRank
@@ -224,6 +288,7 @@ class RingwayBackend(c10d.Backend):
         where = place(memory)
         return self._call(operation, (where, where if is_root else EMPTY), opts, memory, tensors=tensors, finish=finish)
 
+    @_staged(reads=(0,), writes=(0,))
     def broadcast(self, tensors: list[Tensor], opts: c10d.BroadcastOptions) -> RingwayWork | None:
         tensor = _only(tensors)
         is_root = self._rank == opts.rootRank
@@ -232,6 +297,7 @@ class RingwayBackend(c10d.Backend):
         where = place(memory)
         return self._call(operation, (where if is_root else EMPTY, where), opts, memory, tensors=tensors, finish=finish)
 
+    @_staged(reads=(1,), writes=(0,))
     def allgather(
         self, output_lists: list[list[Tensor]], inputs: list[Tensor], opts: c10d.AllgatherOptions
     ) -> RingwayWork | None:
@@ -245,6 +311,7 @@ class RingwayBackend(c10d.Backend):
             operation, (place(memory), row), opts, (memory, keep), tensors=outputs, finish=finish, counts=counts
         )
 
+    @_staged(reads=(1,), writes=(0,))
     def all_gather_single(self, output: Tensor, input: Tensor, opts: c10d.AllgatherOptions) -> RingwayWork | None:
         operation = (_ALL_GATHER, 0, _same_kind(input, output, kind_of), None)
         source, (memory, finish) = readable(input), writable(output)
@@ -266,6 +333,7 @@ class RingwayBackend(c10d.Backend):
         pairs = zip(outputs, inputs, strict=True)
         return self._several(opts, [partial(self.allgather, [list(o)], [i], opts) for o, i in pairs])
 
+    @_staged(reads=(1,), writes=(0,))
     def reduce_scatter(
         self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: c10d.ReduceScatterOptions
     ) -> RingwayWork | None:
@@ -280,6 +348,7 @@ class RingwayBackend(c10d.Backend):
             operation, (row, place(memory)), opts, (memory, keep), tensors=outputs, finish=finish, counts=counts
         )
 
+    @_staged(reads=(1,), writes=(0,))
     def reduce_scatter_single(
         self, output: Tensor, input: Tensor, opts: c10d.ReduceScatterOptions
     ) -> RingwayWork | None:
@@ -296,6 +365,7 @@ class RingwayBackend(c10d.Backend):
         pairs = zip(outputs, inputs, strict=True)
         return self._several(opts, [partial(self.reduce_scatter_single, o, i, opts) for o, i in pairs])
 
+    @_staged(reads=(1,), writes=(0,))
     def gather(
         self, output_lists: list[list[Tensor]], inputs: list[Tensor], opts: c10d.GatherOptions
     ) -> RingwayWork | None:
@@ -309,6 +379,7 @@ class RingwayBackend(c10d.Backend):
         row, keep, finish = writable_row(outputs)
         return self._call(operation, (place(memory), row), opts, (memory, keep), tensors=outputs, finish=finish)
 
+    @_staged(reads=(1,), writes=(0,))
     def gather_single(self, output: Tensor, input: Tensor, opts: c10d.GatherOptions) -> RingwayWork | None:
         source = readable(input)
         operation = (_GATHER, opts.rootRank, kind_of(input), None)
@@ -320,6 +391,7 @@ class RingwayBackend(c10d.Backend):
             operation, (place(source), place(memory)), opts, (source, memory), tensors=(output,), finish=finish
         )
 
+    @_staged(reads=(1,), writes=(0,))
     def scatter(
         self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: c10d.ScatterOptions
     ) -> RingwayWork | None:
@@ -333,6 +405,7 @@ class RingwayBackend(c10d.Backend):
         row, keep = readable_row(inputs)
         return self._call(operation, (row, place(memory)), opts, (memory, keep), tensors=outputs, finish=finish)
 
+    @_staged(reads=(1,), writes=(0,))
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: c10d.AllToAllOptions) -> RingwayWork | None:
         self._for_all(outputs, "outputs")
         self._for_all(inputs, "inputs")
@@ -345,6 +418,7 @@ class RingwayBackend(c10d.Backend):
             operation, (row, into), opts, (kept_inputs, kept_outputs), tensors=outputs, finish=finish, counts=counts
         )
 
+    @_staged(reads=(1,), writes=(0,))
     def all_to_all_single(
         self,
         output: Tensor,
@@ -363,15 +437,18 @@ class RingwayBackend(c10d.Backend):
             operation, (place(source), place(memory)), opts, keep, tensors=(output,), finish=finish, counts=counts
         )
 
+    @_staged(reads=(), writes=())
     def barrier(self, opts: c10d.BarrierOptions) -> RingwayWork | None:
         return self._call((_BARRIER, 0, 0, None), (EMPTY, EMPTY), opts, None)
 
     # Messages.
 
+    @_staged(reads=(0,), writes=())
     def send(self, tensors: list[Tensor], peer: int, tag: int) -> RingwayWork:
         tensor = _only(tensors)
         return self._message(True, readable(tensor), (peer, tag), tensors)
 
+    @_staged(reads=(), writes=(0,))
     def recv(self, tensors: list[Tensor], peer: int, tag: int) -> RingwayWork:
         memory, finish = writable(_only(tensors))
         return self._message(False, memory, (peer, tag), tensors, finish)
@@ -414,6 +491,10 @@ class RingwayBackend(c10d.Backend):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     gather_into_tensor = gather_single
     alltoall_base = all_to_all_single
+
+
+def _apply(method: Callable[..., RingwayWork], backend: RingwayBackend, arguments: Sequence[Any]) -> RingwayWork:
+    return method(backend, *arguments)
 
 
 def _uneven(tensors: Sequence[Tensor]) -> list[int] | None:

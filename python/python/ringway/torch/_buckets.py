@@ -46,7 +46,9 @@ def bucket_sizes(
     call = _call_seconds(engine)
     predicted = [engine.communicator.predict_all_reduce(1 << power) for power in range(_LEAST, _MOST + 1)]
     # A rank that raised before the others know would leave them waiting.
-    chosen = torch.tensor(choose(profile, [call + seconds for seconds in predicted]) if profile else (0, 0))
+    chosen = torch.tensor(
+        choose(profile, [call + seconds for seconds in predicted]) if profile else (0, 0), device="cpu"
+    )
     engine.broadcast(chosen)
     if not chosen.all():
         raise ArgumentError(

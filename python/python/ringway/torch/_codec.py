@@ -9,6 +9,7 @@ from ringway import ArgumentError
 from ringway._ringway import Bucket, Lanes, Work
 from ringway.torch import _record
 from ringway.torch._engine import Engine
+from ringway.torch._staging import Pending
 from ringway.torch._tensors import place
 
 PLAIN = "plain"
@@ -35,12 +36,16 @@ class Codecs:
                 bucket.restore(self._loaded.pop(index))
             self._buckets[index] = list(tensors), bucket
 
-    def start_average(self, index: int, memory: Tensor, absent: Sequence[int] = ()) -> Work:
+    def start_average(self, index: int, memory: Tensor, absent: Sequence[int] = ()) -> Pending:
         """Starts averaging a bucket, in place. Tensors `absent`, by their places in it, have no gradient anywhere."""
-        timeout = self._engine.timeout()
-        work = self._buckets[index][1].submit(place(memory), list(absent), timeout, memory)
-        _record.started_compressed(self._name, memory.nbytes, work)
-        return work
+        bucket, timeout = self._buckets[index][1], self._engine.timeout()
+
+        def submit(memory: Tensor) -> Work:
+            work = bucket.submit(place(memory), list(absent), timeout, memory)
+            _record.started_compressed(self._name, memory.nbytes, work)
+            return work
+
+        return self._engine.start(submit, memory)
 
     def decisions(self) -> dict[int, str]:
         """What adaptive buckets have decided last, and why."""

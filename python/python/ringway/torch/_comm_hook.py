@@ -10,6 +10,7 @@ from ringway._ringway import Work
 from ringway.torch._backend import _backend_of
 from ringway.torch._codec import PLAIN, Codecs
 from ringway.torch._engine import AVERAGE, Engine
+from ringway.torch._staging import Pending
 from ringway.torch._work import RingwayWork
 
 
@@ -18,7 +19,7 @@ class CommHook:
 
     def __init__(self, engine: Engine, codecs: Codecs | None) -> None:
         self._engine, self._codecs = engine, codecs
-        self._under_way: list[Work] = []
+        self._under_way: list[Pending] = []
         """What this backward pass has started."""
         self._names: dict[int, str] = {}
         self._is_settled = False
@@ -50,7 +51,8 @@ class CommHook:
         if bucket.is_last():
             # DistributedDataParallel has nothing left to compute, and waits in C++.
             for each in self._under_way:
-                each._waits_from_now()
+                if isinstance(each, Work):
+                    each._waits_from_now()
             self._under_way = []
         self._is_settled = self._is_settled or bucket.is_last()
         return RingwayWork([work], [gradients]).get_future().then(_first)

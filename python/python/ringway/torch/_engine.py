@@ -1,5 +1,7 @@
 """The engine's calls that the pipeline and the communication hooks make, in a group of their own."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -7,6 +9,7 @@ from ringway import _ringway
 from ringway._ringway import Work
 from ringway.torch import _memory, _record
 from ringway.torch._backend import RingwayBackend
+from ringway.torch._staging import Pending, Staging
 from ringway.torch._tensors import EMPTY, KINDS, kind_of, place
 
 _collectives, _reductions = _ringway.places()
@@ -23,26 +26,47 @@ class Engine:
         communicator = backend.communicator.split(0, self.rank)
         assert communicator is not None  # Who gives a colour is in a group.
         self.communicator = communicator
+        self._staging: Staging | None = None
 
-    def allocate(self, count: int, dtype: torch.dtype) -> Tensor:
-        """Zeros in memory that ranks of one host reach without a copy."""
+    def allocate(self, count: int, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+        """Zeros in memory that ranks of one host reach without a copy, or on an accelerator."""
+        if device is not None and device.type != "cpu":
+            return torch.zeros(count, dtype=dtype, device=device)
         return _memory.allocate(self.communicator, torch.Size((count,)), dtype)
 
     def timeout(self) -> float:
         """Seconds that an operation may take: the process group's."""
         return self._backend._timeout
 
-    def start_all_reduce(self, memory: Tensor, op: int, priority: int) -> Work:
+    def start(self, submit: Callable[[Tensor], Work], memory: Tensor) -> Pending:
+        """Starts an operation in place of a tensor: of itself, or of memory of the host for one on an accelerator."""
+        if self._staging is None and not memory.is_cpu:
+            self._staging = Staging(memory.device)
+        if self._staging is None:
+            return submit(memory)
+        # Operations on the CPU too, as all ranks must begin them in the same order.
+        return self._staging.start(lambda tensors: submit(*tensors), [memory], ((0,), (0,)), self.timeout())
+
+    def start_all_reduce(self, memory: Tensor, op: int, priority: int) -> Pending:
         """Starts an all-reduce in place of a tensor whose elements lie one after the other, in whatever order."""
-        operation, where = (_ALL_REDUCE, 0, KINDS[memory.dtype], op), place(memory)
-        limit = self.timeout()
-        work = _ringway.submit(self.communicator, operation, (where, where), None, limit, memory, priority)
-        _record.started(operation, memory.nbytes, work)
-        return work
+
+        def submit(memory: Tensor) -> Work:
+            operation, where = (_ALL_REDUCE, 0, KINDS[memory.dtype], op), place(memory)
+            limit = self.timeout()
+            work = _ringway.submit(self.communicator, operation, (where, where), None, limit, memory, priority)
+            _record.started(operation, memory.nbytes, work)
+            return work
+
+        return self.start(submit, memory)
+
+    def _settle(self) -> None:
+        if self._staging is not None:
+            self._staging.settle()
 
     def all_gather(self, mine: Tensor) -> Tensor:
-        """What every rank has: (ranks, *shape)."""
-        gathered = torch.empty((self.size, *mine.shape), dtype=mine.dtype)
+        """What every rank has: (ranks, *shape), on the CPU."""
+        self._settle()
+        gathered = torch.empty((self.size, *mine.shape), dtype=mine.dtype, device="cpu")
         operation = (_ALL_GATHER, 0, KINDS[mine.dtype], None)
         memory = (place(mine), place(gathered))
         _ringway.run(self.communicator, operation, memory, None, self.timeout(), (mine, gathered))
@@ -50,6 +74,12 @@ class Engine:
 
     def broadcast(self, memory: Tensor) -> None:
         """Rank 0's values for everyone, in place of a tensor whose elements lie one after the other."""
+        self._settle()
+        if not memory.is_cpu:
+            twin = memory.cpu()
+            self.broadcast(twin)
+            memory.copy_(twin)
+            return
         operation, where = (_BROADCAST, 0, kind_of(memory), None), place(memory)
         source = where if self.rank == 0 else EMPTY
         _ringway.run(self.communicator, operation, (source, where), None, self.timeout(), memory)

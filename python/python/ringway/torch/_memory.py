@@ -16,7 +16,7 @@ def allocate(communicator: ringway.Communicator, size: torch.Size, dtype: torch.
     if dtype not in KINDS:
         raise ArgumentError(f"expected a data type that can be reduced, found {dtype}")
     if size.numel() == 0:
-        return torch.zeros(size, dtype=dtype)
+        return torch.zeros(size, dtype=dtype, device="cpu")
     buffer = communicator.allocate(size.numel() * dtype.itemsize, "u8")
     return torch.frombuffer(buffer, dtype=dtype).view(size)
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ringway import ArgumentError, Error
-from ringway._ringway import Work
 from ringway.torch import _agreement, _record
 from ringway.torch._backend import _backend_of
 from ringway.torch._codec import PLAIN, Codecs
 from ringway.torch._divided import DividedOptimizer, Hyperparameters
 from ringway.torch._engine import AVERAGE, Engine
+from ringway.torch._staging import Pending, accelerator
 from ringway.torch._tensors import number_kind
 from ringway.torch._unit import Unit, units
 from ringway.torch._watch import Hook, Modules
@@ -60,6 +61,7 @@ class Pipeline:
         self._optimizer = optimizer
         self._divided = DividedOptimizer(optimizer)
         self._names, self._parameters = _of_both(model, self._divided)
+        self._device = self._parameters[0].device
         self._bucket_bytes = bucket_bytes
         self._engine = Engine(_backend_of(group))
         settings = f"bucket_bytes={bucket_bytes}, wire={wire}, feedback={feedback}, seed={seed}"
@@ -227,7 +229,8 @@ class Pipeline:
         """Makes the units, in the order of the backward pass. Those that the forward pass needs first have the highest
         priority."""
         self._order, self._need = list(order), list(need)
-        self._units = units(self._order, self._parameters, self._bucket_bytes, self._engine.allocate)
+        allocate = partial(self._engine.allocate, device=self._device)
+        self._units = units(self._order, self._parameters, self._bucket_bytes, allocate)
         self._unit_of = {index: unit for unit in self._units for index in unit.parameters}
         turn = {index: at for at, index in enumerate(self._need)}
         for unit in self._units:
@@ -288,7 +291,7 @@ class Pipeline:
         unit.work = self._average_of(unit)
         self._in_flight[unit] = None
 
-    def _average_of(self, unit: Unit) -> Work:
+    def _average_of(self, unit: Unit) -> Pending:
         memory = unit.memory()
         if self._codecs is None or self._came is not None or memory.dtype != torch.float32:
             return self._engine.start_all_reduce(memory, AVERAGE, unit.priority)
@@ -360,7 +363,7 @@ class Pipeline:
             for parameter in self._parameters
         ]
         need = sorted(range(len(first)), key=first.__getitem__)
-        both = torch.tensor([order, need])
+        both = torch.tensor([order, need], device="cpu")
         self._engine.broadcast(both)
         order, need = both.tolist()
         self._place(order, need)
@@ -418,7 +421,7 @@ class Pipeline:
 
     def _apply(self, come: list[Unit]) -> None:
         """Updates the parameters of units, in whatever mode the forward pass that needs them runs."""
-        with torch.inference_mode(False), torch.autocast("cpu", enabled=False):
+        with torch.inference_mode(False), torch.autocast(self._device.type, enabled=False):
             parameters = self._hand_out(come)
             for unit in come:
                 del self._updates[unit]
@@ -449,9 +452,12 @@ def _of_both(model: nn.Module, divided: DividedOptimizer) -> tuple[list[str], li
     both = {name: parameter for name, parameter in of_model.items() if id(parameter) in stepped}
     if not both:
         raise ArgumentError("the optimizer steps no parameters of the model")
+    device = next(iter(both.values())).device
     for name, parameter in both.items():
-        if isinstance(parameter, DTensor) or not parameter.is_cpu:
+        if isinstance(parameter, DTensor) or parameter.device != device or device.type not in ("cpu", accelerator()):
             kind = "a DTensor" if isinstance(parameter, DTensor) else f"on {parameter.device}"
-            raise ArgumentError(f"the pipeline is for whole parameters on the CPU, and {name} is {kind}")
+            raise ArgumentError(
+                f"the pipeline is for whole parameters, all on the CPU or on one accelerator, and {name} is {kind}"
+            )
         number_kind(parameter)
     return list(both), list(both.values())

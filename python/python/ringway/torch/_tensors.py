@@ -41,11 +41,10 @@ EMPTY = (0, 0)
 
 
 def check(tensor: Tensor) -> None:
-    """An error for tensors that are not dense or not on the CPU."""
+    """An error for tensors that are not dense, or not on the CPU, where calls are made."""
     if not tensor.is_cpu:
         raise ArgumentError(
-            f"the backend ringway is for tensors on the CPU, and this one is on {tensor.device}: move it, or make the "
-            f"process group with a backend for each device, such as 'cpu:ringway,cuda:nccl'"
+            f"expected a tensor on the CPU, as others of the call are, and this one is on {tensor.device}: move it"
         )
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise ArgumentError(
@@ -96,7 +95,7 @@ def writable(tensor: Tensor, *, keep: bool = False) -> tuple[Tensor, Finish]:
     check(tensor)
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
         return tensor, None
-    memory = readable(tensor) if keep else torch.empty(tensor.shape, dtype=tensor.dtype)
+    memory = readable(tensor) if keep else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
     return memory, partial(tensor.copy_, memory)
 
 
@@ -132,7 +131,7 @@ def writable_row(tensors: Sequence[Tensor]) -> tuple[Range, object, Finish]:
     if _lie_in_a_row(tensors):
         return (tensors[0].data_ptr(), sum(tensor.nbytes for tensor in tensors)), tensors, None
     counts = [tensor.numel() for tensor in tensors]
-    row = torch.empty(sum(counts), dtype=dtype)
+    row = torch.empty(sum(counts), dtype=dtype, device="cpu")
 
     def hand_out() -> None:
         for tensor, part in zip(tensors, torch.split(row, counts), strict=True):

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from ringway import Error
-from ringway._ringway import Work
 from ringway.torch._engine import dense_stride
+from ringway.torch._staging import Pending, Staged
 
 
 class Unit:
-    """Gradients of parameters that are reduced together, in memory that peers on the host reduce from and to.
+    """Gradients of parameters that are reduced together, in memory that peers on the host reduce from and to, or that
+    is on the parameters' accelerator.
 
     They are copied there when they come, from the core's cache as it were. What autograd has made for them is free at
     once, and soon has the next gradient: that saves the faults on new pages, which cost more than the copy.
@@ -26,7 +27,7 @@ class Unit:
         """Among all-reduces in flight, higher goes first."""
         self.absent = set(parameters)
         """Parameters whose gradients are not here yet."""
-        self.work: Work | None = None
+        self.work: Pending | None = None
         """The all-reduce, from its start until its result is handed out."""
         self._memory = allocate(sum(of[index].numel() for index in parameters), of[parameters[0]].dtype)
         self._views: dict[int, Tensor] = {}
@@ -48,6 +49,8 @@ class Unit:
             self.work.wait()
         except Error as error:
             return error
+        if isinstance(self.work, Staged):
+            self.work.join()
         return None
 
     def take(self, index: int, gradient: Tensor) -> None:

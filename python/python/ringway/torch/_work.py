@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ringway import Error
-from ringway._ringway import Work
 from ringway.torch import _record
+from ringway.torch._staging import Ended, Pending, Staged
 from ringway.torch._tensors import Finish
 
 _NO_LIMIT = timedelta(0)
@@ -20,9 +20,10 @@ _NO_LIMIT = timedelta(0)
 class RingwayWork(dist.Work):
     """One or more operations in flight. They need nobody to wait for them."""
 
-    def __init__(self, works: Sequence[Work], tensors: Sequence[Tensor], finish: Finish = None) -> None:
+    def __init__(self, works: Sequence[Pending], tensors: Sequence[Tensor], finish: Finish = None) -> None:
         super().__init__()
         self._works = works
+        self._staged = [work for work in works if isinstance(work, Staged)]
         self._tensors = list(tensors)
         self._finish = finish
         self._lock = threading.RLock()
@@ -40,7 +41,8 @@ class RingwayWork(dist.Work):
         return cls([each for work in works for each in work._works], tensors, finish)
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        """Waits until all have ended, and raises the error of one that failed."""
+        """Waits until all have ended, and raises the error of one that failed. For tensors on an accelerator the
+        current stream then waits for what they get."""
         limit, began = None if timeout <= _NO_LIMIT else timeout.total_seconds(), time.perf_counter()
         for work in self._works:
             if not work.wait(limit):
@@ -51,6 +53,8 @@ class RingwayWork(dist.Work):
 
     def _hand_out(self) -> None:
         """Puts results where they belong, once."""
+        for staged in self._staged:
+            staged.join()
         if self._finish is None:
             return
         with self._lock:
@@ -82,7 +86,7 @@ class RingwayWork(dist.Work):
         return self._tensors
 
     def synchronize(self) -> None:
-        """There are no streams on the CPU."""
+        """On an accelerator, too, the program waits: only then are results on their way to it."""
         self.wait()
 
     def get_future(self) -> "torch.futures.Future[list[Tensor]]":
@@ -92,8 +96,8 @@ class RingwayWork(dist.Work):
                 self._future = self._make_future()
             return self._future
 
-    def _make_future(self) -> "torch.futures.Future[list[Tensor]]":
-        ended: torch.futures.Future[None] = torch.futures.Future()
+    def _on_end(self, heard: Ended) -> None:
+        """Has it told when all have ended and results are where they belong, or with the first error."""
         left = len(self._works)
         counting = threading.Lock()
         first: list[Exception] = []
@@ -102,22 +106,41 @@ class RingwayWork(dist.Work):
             nonlocal left
             with counting:
                 left -= 1
-                last = left == 0
+                last = left <= 0
                 if error is not None:
                     first.append(error)
             if last:
-                ended.set_result(None)
+                heard(first[0] if first else self._try_to_hand_out())
+
+        for work in self._works:
+            work._on_end(end)
+        if not self._works:
+            end(None)
+
+    def _try_to_hand_out(self) -> Exception | None:
+        try:
+            self._hand_out()
+        except Exception as error:  # Whatever it is, whoever waits gets it.
+            return error
+        return None
+
+    def _make_future(self) -> "torch.futures.Future[list[Tensor]]":
+        devices: list[int | str | torch.device] = list({staged.device for staged in self._staged})
+        ended: torch.futures.Future[None] = torch.futures.Future(devices=devices or None)
+        failed: list[Exception] = []
+
+        def end(error: Exception | None) -> None:
+            if error is not None:
+                failed.append(error)
+            ended.set_result(None)
 
         def value(_: "torch.futures.Future[None]") -> list[Tensor]:
-            if first:
-                raise first[0]
+            if failed:
+                raise failed[0]
             self._hand_out()
             return self._tensors
 
         # An exception in a callback is an error to C++, which an exception set as a result is not.
         future = ended.then(value)
-        for work in self._works:
-            work._on_end(end)
-        if not self._works:
-            ended.set_result(None)
+        self._on_end(end)
         return future
