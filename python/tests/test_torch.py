@@ -60,6 +60,7 @@ ON_DEVICE = [
     (2, "tensors"),
     (2, "ddp", "as_computed_alone", "with_hooks_of_ringway", "unused_parameters", "a_gradient_that_is_not_finite"),
     (2, "pipelined", "clipping", "mixed_precision", "freezing"),
+    (2, "sharded", "fully_sharded", "functional_collectives"),
 ]
 
 

@@ -24,6 +24,10 @@ if device.endswith(".so"):
         manual_seed_all=lambda _: None,
         _is_in_bad_fork=lambda: False,
         get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
+        Stream=lambda priority=0: torch.Stream(priority=priority),
+        Event=torch.Event,
+        stream=lambda stream: stream,
+        current_stream=torch.accelerator.current_stream,
     )
     torch._register_device_module("simulated", module)
     device = "simulated"
