@@ -327,7 +327,7 @@ impl Communicator {
             None => number.into(),
         };
         let layout = || request.layout(schedule, rank, prepared.elements);
-        let executor = plans.executor(&prepared, schedule, layout, engine.slice_bytes, in_place);
+        let executor = plans.executor(&prepared, schedule, layout, in_place, engine.slice_bytes);
         let narrow = plans.narrow(&prepared.descriptor);
         drop(plans);
         let again = request

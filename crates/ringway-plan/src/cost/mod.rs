@@ -171,6 +171,25 @@ impl Machine {
         }
     }
 
+    /// Slices that the link between hosts has for half a millisecond: a power of two of bytes, from 64 KiB to `longest`.
+    ///
+    /// A rank sends a chunk on once it is there. If that is one slice, a slow link waits at every step for ranks that are late
+    /// by what processes wake up late; with shorter ones it still has the next. All-reduce of 1.7 MB by ring, 4 hosts at 240
+    /// Mbit/s: 94 ms with slices of 512 KiB, 87 with 64 (the link allows 85).
+    #[must_use]
+    pub fn sliced(self, longest: usize) -> Self {
+        const SLICE: u64 = 500_000_000_000; // femtoseconds
+        const LEAST: usize = 64 << 10;
+        let bytes = SLICE / self.inter.byte.max(1);
+        let bytes = usize::try_from(bytes.next_power_of_two()).unwrap_or(longest);
+        self.with_slice_bytes(bytes.clamp(LEAST.min(longest), longest))
+    }
+
+    /// In which messages move.
+    pub const fn slice_bytes(&self) -> usize {
+        self.slice_bytes
+    }
+
     /// Where elements go from host to host in half their width: half the bytes, and two casts in line, each as quick as a reduction:
     /// one of what a rank sends, one of what it receives.
     #[must_use]
@@ -347,4 +366,29 @@ fn picoseconds(duration: Duration) -> u64 {
 
 const fn duration(picoseconds: u64) -> Duration {
     Duration::from_nanos(picoseconds / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_links_have_short_slices() {
+        let sliced = |megabits: f64, longest| {
+            let link = Link::new(Duration::ZERO, Duration::ZERO, megabits * 1e6 / 8.0);
+            Machine::new(link, link, 1e9).sliced(longest).slice_bytes() >> 10
+        };
+        let rates = [1e-3, 100.0, 240.0, 1e3, 2e3, 10e3, 400e3];
+        assert_eq!(
+            rates.map(|rate| sliced(rate, 512 << 10)),
+            [64, 64, 64, 64, 128, 512, 512]
+        );
+        assert_eq!(rates.map(|rate| sliced(rate, 32 << 10)), [32; 7]);
+        let instant = Machine::new(
+            Link::SHARED_MEMORY,
+            Link::new(Duration::ZERO, Duration::ZERO, 1e30),
+            1e9,
+        );
+        assert_eq!(instant.sliced(512 << 10).slice_bytes(), 512 << 10);
+    }
 }

@@ -71,7 +71,7 @@ pub(crate) struct Engine {
     recorder: OnceLock<Arc<Recorder>>,
     /// Kept for the life of the job, see [`Engine::group`].
     pub(crate) mapped_groups: Mutex<Vec<MappedGroup>>,
-    /// The longest message that the transport takes in one piece.
+    /// The longest message that the transport takes in one piece; slices of messages of two ranks.
     pub(crate) slice_bytes: usize,
     pub(crate) driver: Mutex<Driver>,
     /// Of arena memory that could not be registered.
@@ -145,7 +145,7 @@ impl Engine {
             let (wire, rate, cards) = way.unwrap_or(ethernet);
             let inter = Link::new(latency + wire, overhead, rate).with_unsteady(70);
             Machine::new(intra, inter, reduction)
-                .with_slice_bytes(slice_bytes)
+                .sliced(slice_bytes)
                 .with_cards(cards)
         };
         let policy = Policy {

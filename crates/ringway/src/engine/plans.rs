@@ -484,9 +484,14 @@ impl Plans {
         prepared: &Prepared,
         schedule: &Verified,
         layout: impl FnOnce() -> Layout,
-        slice_bytes: usize,
         in_place: bool,
+        longest_slice: usize,
     ) -> Executor {
+        // Two ranks may have another plan each while a message is on its way between them.
+        let slice_bytes = match self.form {
+            Form::Pair => longest_slice,
+            _ => self.policy.machine.slice_bytes(),
+        };
         let kept = self.executors.get_mut(&(prepared.call, in_place));
         let memory = if in_place {
             Memory::Shared

@@ -69,7 +69,7 @@ pub(crate) fn again(comm: &Communicator, kind: Kind) -> Result<Option<Found>, Er
     let mut words = measure(comm)?.words();
     share(comm, &mut words)?;
     let numbers = Numbers::from_words(words);
-    next.machine = numbers.machine(&policy.machine);
+    next.machine = numbers.machine(&policy.machine, engine.slice_bytes);
     next.tuning = Some(numbers.tuning);
     engine.adopt_in(Arc::new(next.clone()), &comm.group);
     if chosen && kind.collective == Collective::AllReduce && comm.size() <= MOST_COMPARED {

@@ -113,10 +113,12 @@ impl Numbers {
         }
     }
 
-    fn machine(&self, before: &Machine) -> Machine {
+    /// With slices for what was measured.
+    fn machine(&self, before: &Machine, longest_slice: usize) -> Machine {
         let within = self.within.link(before.intra());
         let between = self.between.link(before.inter());
-        before.with_measured(within, between, self.reduce as f64)
+        let machine = before.with_measured(within, between, self.reduce as f64);
+        machine.sliced(longest_slice)
     }
 
     fn words(&self) -> [u64; NUMBERS] {
@@ -248,7 +250,7 @@ pub(crate) fn learn(comm: &Communicator) -> Result<Origin, Error> {
     }
     let before = engine.policy();
     let policy = Policy {
-        machine: numbers.machine(&before.machine),
+        machine: numbers.machine(&before.machine, engine.slice_bytes),
         tuning: Some(numbers.tuning),
         origin,
         ..(*before).clone()
@@ -320,19 +322,22 @@ fn measure(comm: &Communicator) -> Result<Numbers, Error> {
     if comm.size() > MOST_COMPARED {
         return Ok(Numbers::of(&machine, tuning));
     }
-    let mut field = Field::new(comm);
-    if comm.rank() > 0 {
-        field.follow()?;
-        return Ok(Numbers::of(&machine, tuning));
-    }
-    // Nothing that follows lets the model choose until all ranks have the same.
+    // All ranks have slices as they will, and only rank 0's model counts: until all have the same, nothing lets it choose.
+    let numbers = Numbers::of(&machine, tuning);
+    let mut slice = [numbers.machine(&machine, engine.slice_bytes).slice_bytes() as u64];
+    share(comm, &mut slice)?;
     let untuned = Policy {
-        machine,
+        machine: machine.with_slice_bytes(slice[0] as usize),
         tuning: None,
         tried: Vec::new(),
         ..(*policy).clone()
     };
     engine.adopt_in(Arc::new(untuned), &comm.group);
+    let mut field = Field::new(comm);
+    if comm.rank() > 0 {
+        field.follow()?;
+        return Ok(Numbers::of(&machine, tuning));
+    }
     for (at, compared) in field.compare(long)?.into_iter().enumerate() {
         tuning.bytes[at] = compared.bytes as u64;
         for (place, found) in compared.thousandths.into_iter().enumerate() {
@@ -384,7 +389,7 @@ mod tests {
         };
         let numbers = Numbers::of(&machine, tuning);
         assert_eq!(Numbers::from_words(numbers.words()), numbers);
-        let again = Numbers::of(&numbers.machine(&machine), tuning);
+        let again = Numbers::of(&numbers.machine(&machine, 1 << 20), tuning);
         assert_eq!(again.between, numbers.between);
         let Notice::Known(Origin::Kept { age }, found) = Notice::from_words(
             Notice::Known(
