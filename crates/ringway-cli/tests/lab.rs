@@ -361,6 +361,8 @@ fn a_job_measures_its_links_once_and_explains_its_choice() {
     assert_eq!(candidates[0]["algorithm"], first["choice"]);
     let measured = candidates.iter().filter(|c| c["measured_seconds"].is_f64());
     assert!(measured.count() >= 3, "{first}");
+    // What the choice took when it was measured once more.
+    assert!(first["choice_again_seconds"].is_f64(), "{first}");
 
     let again = explain();
     assert!(origin(&again).ends_with(" s ago"), "{again}");

@@ -53,7 +53,7 @@ pub(crate) struct Explain {
     /// Elements of f32 go from host to host as f16 or bf16 in hierarchical all-reduces; in a job, that is the setting of this name.
     #[arg(long, value_parser = half, requires = "fabric", conflicts_with = "simulate")]
     wire_between_hosts: Option<DataType>,
-    /// In a job: how often to run each algorithm that is predicted to take 4 times as long as the choice at most.
+    /// In a job: how often to run each algorithm that is predicted to take 4 times as long as the choice at most. They take turns.
     #[arg(long, default_value_t = 3, conflicts_with = "fabric")]
     iters: u32,
     /// As JSON.
