@@ -323,9 +323,9 @@ fn try_algorithms(
     }
     let field = state.assembled(comm, wait)?;
     state.tried.insert(kind.bytes.ilog2());
-    let tried = probe::tried(&field, kind.bytes)?;
+    let trial = probe::tried(&field, kind.bytes, probe::Effort::WIDE)?;
     let mut next = (*policy).clone();
-    next.tried.push(tried);
+    next.tried.push(trial.tried);
     next.plan = next.plan.wrapping_add(1);
     comm.engine().adopt_in(Arc::new(next), &comm.group);
     let now = comm.algorithm(kind.collective, kind.bytes);

@@ -9,7 +9,7 @@ use crate::{
     Communicator, Error,
     engine::{Kind, Policy, lock},
 };
-use ringway_plan::Collective;
+use ringway_plan::{Algorithm, Collective};
 
 /// Another order must load its slowest pair, and operations by another plan take, less than so much of what the one before
 /// does: what probes differ by is no reason to change.
@@ -45,7 +45,7 @@ pub(crate) fn again(comm: &Communicator, kind: Kind) -> Result<Option<Found>, Er
             .algorithm(kind.collective, kind.bytes)
             .is_none();
     let rates = pairs::rates(comm)?;
-    let took = trial::timed(comm, &[kind.algorithm], kind.bytes)?[0];
+    let took = trial::timed(comm, &[kind.algorithm], kind.bytes, trial::Effort::BRIEF)?[0];
     let before = order(comm, &policy);
     let wanted = match (comm.rank(), &rates) {
         (0, Some(rates)) => better(rates, &before),
@@ -72,9 +72,11 @@ pub(crate) fn again(comm: &Communicator, kind: Kind) -> Result<Option<Found>, Er
     next.machine = numbers.machine(&policy.machine, engine.slice_bytes);
     next.tuning = Some(numbers.tuning);
     engine.adopt_in(Arc::new(next.clone()), &comm.group);
+    let mut times = [None; Algorithm::ALL.len()];
     if chosen && kind.collective == Collective::AllReduce && comm.size() <= MOST_COMPARED {
-        let tried = trial::tried(comm, kind.bytes)?;
-        next.tried.push(tried);
+        let trial = trial::tried(comm, kind.bytes, trial::Effort::BRIEF)?;
+        times = trial.times;
+        next.tried.push(trial.tried);
         engine.adopt_in(Arc::new(next.clone()), &comm.group);
     }
     // The one that these operations take: what another does for all-reduces is no gain for an all-to-all.
@@ -82,7 +84,10 @@ pub(crate) fn again(comm: &Communicator, kind: Kind) -> Result<Option<Found>, Er
         true => comm.algorithm(kind.collective, kind.bytes),
         false => kind.algorithm,
     };
-    let takes = trial::timed(comm, &[algorithm], kind.bytes)?[0];
+    let takes = match times[algorithm.place()] {
+        Some(time) => time,
+        None => trial::timed(comm, &[algorithm], kind.bytes, trial::Effort::BRIEF)?[0],
+    };
     if takes >= took.mul_f64(WORTH) {
         return Ok(None);
     }

@@ -33,7 +33,7 @@ use crate::{
 pub(crate) use again::again;
 use cache::Cache;
 use measure::Field;
-pub(crate) use trial::tried;
+pub(crate) use trial::{Effort, tried};
 
 /// Where the numbers come from that algorithms are chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

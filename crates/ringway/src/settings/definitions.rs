@@ -45,7 +45,7 @@ pub const DEFINITIONS: &[Definition] = &[
         default: "5s",
         expected: "`off`, or a duration from 100ms to 1h",
         doc: "How long operations must have been a quarter slower, or quicker, than usual for all ranks of a job of several hosts to measure \
-              links anew and go on by a better plan, if there is one. Such a job also tries algorithms that should be nearly the quickest, at most six for each power of two of lengths of all-reduce that counts most: in one or more rounds of about 1.5 s, longer on slow links. `off`, or `probes: off`, never does. Rank 0's counts.",
+              links anew and go on by a better plan, if there is one. Such a job also tries algorithms that may be the quickest, for each power of two of lengths of all-reduce that counts most: in one or more rounds of about 1.5 s, longer on slow links. `off`, or `probes: off`, never does. Rank 0's counts.",
         set: |v, text| {
             put(
                 &mut v.adapt_after,
