@@ -15,7 +15,11 @@ mod replan;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    },
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -25,7 +29,7 @@ use ringway_sys::Memory;
 use crate::{
     AllReduce, Communicator, Descriptor, Error, Request,
     communicator::Seat,
-    engine::{Kind, Samples, Task, lock, try_lock},
+    engine::{Kind, Samples, Task, lock, spawn, try_lock},
     group::{Group, mix},
     probe,
 };
@@ -68,12 +72,27 @@ struct State {
     compared: Option<Compared>,
     /// A group of all ranks that is to measure, and its barrier, for which this rank has stopped waiting.
     gathering: Option<(Arc<Group>, Arc<Task>)>,
+    /// Measuring, for whose end this rank has stopped waiting.
+    measuring: Option<Measuring>,
     since: Instant,
     /// For names of groups that compare and measure.
     groups: u64,
     comparing: Option<Arc<Group>>,
     /// Logarithms of lengths of all-reduces for which algorithms were tried.
     tried: HashSet<u32>,
+}
+
+/// Measuring goes on whether or not the call that needs it waits: the other ranks are in it.
+struct Measuring {
+    thread: JoinHandle<()>,
+    ends: Receiver<Result<Outcome, Error>>,
+}
+
+/// What was measured; the same on all ranks.
+enum Outcome {
+    /// A better plan, if there is one, and how long finding it took.
+    Look(Option<Box<probe::Found>>, Duration),
+    Trial(Box<probe::Trial>),
 }
 
 /// How a call waits for other ranks.
@@ -96,6 +115,9 @@ const MOST_KINDS: usize = 64;
 /// Replans that are remembered.
 const MOST_REPLANS: usize = 256;
 
+/// Whether a call is to stop waiting is asked so often while its rank measures.
+const ASK: Duration = Duration::from_millis(50);
+
 /// Part of the names of groups that compare and measure.
 const NAME: u64 = 0x72_696e_6761_6461;
 
@@ -116,6 +138,7 @@ impl Adapt {
                 pending: None,
                 compared: None,
                 gathering: None,
+                measuring: None,
                 since: now,
                 groups: 0,
                 comparing: None,
@@ -231,9 +254,12 @@ impl Adapt {
             match judge.judge(&compared) {
                 None => state.judge = judge,
                 Some(cause) => {
-                    let field = state.assembled(comm, wait)?;
+                    let kind = cause.kind();
+                    let measured = state.measured(comm, wait, move |field| look(&field, kind))?;
                     state.judge = judge;
-                    self.look(state, comm, &field, &cause)?;
+                    if let Outcome::Look(found, took) = measured {
+                        self.take_up(state, comm, &cause, found, took);
+                    }
                     // These took what they took by the plan before.
                     mine = None;
                 }
@@ -250,26 +276,22 @@ impl Adapt {
         Ok(())
     }
 
-    /// Has all ranks, which have come, measure links in `field` and take up a better plan if there is one.
-    fn look(
+    /// Goes on by a better plan if a look has found one.
+    fn take_up(
         &self,
         state: &mut State,
         comm: &Communicator,
-        field: &Communicator,
         cause: &Cause,
-    ) -> Result<(), Error> {
+        found: Option<Box<probe::Found>>,
+        took: Duration,
+    ) {
         let kind = cause.kind();
-        let began = Instant::now();
-        let found = probe::again(field, kind)?;
-        let mut took = [nanos(began.elapsed())];
-        probe::share(field, &mut took)?;
-        let took = Duration::from_nanos(took[0]);
         state.judge.note_look(cause, found.is_some(), took);
         let Some(found) = found else {
             if comm.rank() == 0 {
                 tracing::info!(?cause, "links were measured; the plan stays");
             }
-            return Ok(());
+            return;
         };
         // What was tried on other links says nothing.
         state.tried.clear();
@@ -299,8 +321,19 @@ impl Adapt {
         if replans.len() < MOST_REPLANS {
             replans.push(replan);
         }
-        Ok(())
     }
+}
+
+/// Has all ranks, which have come, measure links.
+fn look(field: &Communicator, kind: Kind) -> Result<Outcome, Error> {
+    let began = Instant::now();
+    let found = probe::again(field, kind)?;
+    let mut took = [nanos(began.elapsed())];
+    probe::share(field, &mut took)?;
+    Ok(Outcome::Look(
+        found.map(Box::new),
+        Duration::from_nanos(took[0]),
+    ))
 }
 
 /// Has all ranks try algorithms for all-reduces of such a length, if that was not done before and the choice is theirs.
@@ -321,9 +354,14 @@ fn try_algorithms(
     if !is_free || state.tried.contains(&kind.bytes.ilog2()) {
         return Ok(());
     }
-    let field = state.assembled(comm, wait)?;
+    let measured = state.measured(comm, wait, move |field| {
+        let trial = probe::tried(&field, kind.bytes, probe::Effort::WIDE)?;
+        Ok(Outcome::Trial(Box::new(trial)))
+    })?;
     state.tried.insert(kind.bytes.ilog2());
-    let trial = probe::tried(&field, kind.bytes, probe::Effort::WIDE)?;
+    let Outcome::Trial(trial) = measured else {
+        return Ok(());
+    };
     let mut next = (*policy).clone();
     next.tried.push(trial.tried);
     next.plan = next.plan.wrapping_add(1);
@@ -381,6 +419,40 @@ impl State {
             membership: comm.membership.clone(),
             group,
         })
+    }
+
+    /// What such a group measures, by a thread of its own: it cannot be left off where a call stops waiting.
+    fn measured(
+        &mut self,
+        comm: &Communicator,
+        wait: Wait<'_>,
+        measure: impl FnOnce(Communicator) -> Result<Outcome, Error> + Send + 'static,
+    ) -> Result<Outcome, Error> {
+        let Measuring { thread, ends } = match self.measuring.take() {
+            Some(measuring) => measuring,
+            None => {
+                let field = self.assembled(comm, wait)?;
+                let (end, ends) = sync_channel(1);
+                let run = move || drop(end.send(measure(field)));
+                let thread = spawn("measuring links", "ringway-measure".into(), run)?;
+                Measuring { thread, ends }
+            }
+        };
+        loop {
+            match ends.recv_timeout(ASK) {
+                Ok(outcome) => return outcome,
+                Err(RecvTimeoutError::Timeout) if (wait.stop)() => {
+                    self.measuring = Some(Measuring { thread, ends });
+                    return Err(Error::Stopped);
+                }
+                // What it waits for has its own deadlines.
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => match thread.join() {
+                    Err(panic) => std::panic::resume_unwind(panic),
+                    Ok(()) => unreachable!("the thread ends with what it has measured"),
+                },
+            }
+        }
     }
 
     /// Begins a comparison: the least of all ranks' words.

@@ -417,6 +417,36 @@ fn a_wait_for_the_others_can_be_stopped_and_taken_up_again() {
     }
 }
 
+/// Ctrl-C is heard while algorithms are tried; the next call has what came of it.
+#[test]
+fn measuring_goes_on_when_a_call_stops_waiting_for_it() {
+    let rates = Rates::new();
+    world(&rates, &[], |comm| {
+        (0..16).for_each(|_| sum(&comm).unwrap());
+        if comm.rank() > 0 {
+            return sum(&comm).unwrap();
+        }
+        let mut vector: Vec<u32> = (0..LONG as u32).collect();
+        let memory = exclusive(&mut vector);
+        let request = || {
+            Request::new(Collective::AllReduce, DataType::U32, memory, memory)
+                .reduce_op(ReduceOp::Sum)
+        };
+        let adapt = comm.group.adapting().unwrap();
+        let plan = || lock(&comm.group.plans).policy().plan;
+        while lock(&adapt.state).measuring.is_none() {
+            let began = Instant::now();
+            let soon = || began.elapsed() > Duration::from_millis(60);
+            let ended = comm.run_until(request(), &soon);
+            assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}");
+        }
+        assert_eq!(plan(), 0, "it has not ended");
+        comm.run(request()).unwrap();
+        assert_eq!(plan(), 1);
+        assert!((0..).zip(&vector).all(|(i, &sum)| sum == i * 0b1111));
+    });
+}
+
 /// Whoever does not come is named, and what to do if that is meant.
 #[test]
 fn a_rank_that_does_not_come_to_a_meeting_is_named_with_the_setting() {

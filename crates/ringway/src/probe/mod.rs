@@ -30,10 +30,10 @@ use crate::{
     group::mix,
     settings::Probing,
 };
-pub(crate) use again::again;
+pub(crate) use again::{Found, again};
 use cache::Cache;
 use measure::Field;
-pub(crate) use trial::{Effort, tried};
+pub(crate) use trial::{Effort, Trial, tried};
 
 /// Where the numbers come from that algorithms are chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
