@@ -351,8 +351,10 @@ impl<R: Region> Endpoint<R> {
                 });
             }
             slot.is_ready = false;
-            if let Some(deadline) = slot.queue_pair.poll_timeout() {
-                self.timers.set(handle.0, deadline);
+            match slot.queue_pair.poll_timeout() {
+                Some(deadline) => self.timers.set(handle.0, deadline),
+                // Or who sleeps now would be woken for nothing.
+                None => self.timers.remove(handle.0),
             }
             self.turn = 0;
             self.ready.pop_front();

@@ -9,6 +9,8 @@ pub struct Counters {
     pub retransmitted: u64,
     /// Times that no acknowledgement came in time (`local_ack_timeout_err`).
     pub timeouts: u64,
+    /// Packets sent again to find out whether the last ones are lost.
+    pub probes: u64,
     /// Sequence error NAKs received (`packet_seq_err`).
     pub sequence_naks_received: u64,
     /// Responses whose absence showed by a later one (`implied_nak_seq_err`).
@@ -57,6 +59,7 @@ impl Counters {
         self.packets_sent += other.packets_sent;
         self.retransmitted += other.retransmitted;
         self.timeouts += other.timeouts;
+        self.probes += other.probes;
         self.sequence_naks_received += other.sequence_naks_received;
         self.implied_naks += other.implied_naks;
         self.rnr_naks_received += other.rnr_naks_received;
@@ -84,6 +87,7 @@ impl Counters {
         tell("packets_sent", self.packets_sent);
         tell("retransmitted", self.retransmitted);
         tell("local_ack_timeout_err", self.timeouts);
+        tell("tail_loss_probes", self.probes);
         tell("packet_seq_err", self.sequence_naks_received);
         tell("implied_nak_seq_err", self.implied_naks);
         tell("rnr_nak_retry_err", self.rnr_naks_received);

@@ -264,6 +264,11 @@ const fn atomic(remote: Remote, swap_or_add: u64, compare: u64) -> AtomicEth {
 }
 
 impl Outgoing<'_> {
+    /// Whether the peer answers it at once: with data, or as it is asked for an acknowledgement.
+    pub(super) const fn asks(&self, ack_due: bool) -> bool {
+        self.payload.is_none() || self.ends || ack_due
+    }
+
     /// Writes the packet; its payload comes straight out of registered memory.
     pub(super) fn emit<R: Region>(
         &self,
@@ -276,7 +281,7 @@ impl Outgoing<'_> {
     ) -> Result<usize, AccessError> {
         let mut bth = Bth::new(link.peer, psn);
         bth.solicited = self.solicited;
-        bth.ack_request = self.ends || ack_due && self.payload.is_some();
+        bth.ack_request = self.payload.is_some() && self.asks(ack_due);
         emit_with(
             &bth,
             &self.operation,

@@ -13,7 +13,7 @@ use std::{
 use super::{
     Completion, Counters, Link, Local, PostError, SendAttributes, SendRequest, Status, Work,
     request::{Inline, Posted, Request},
-    selective::{Board, Held, SPAN},
+    selective::{Board, Held, Probe, SPAN},
 };
 use crate::{
     Access, AccessError, Key, MAX_WINDOW, ProtectionDomain, Psn, Region,
@@ -48,6 +48,8 @@ pub(super) struct Requester {
     went_back_to: Option<Psn>,
     /// With selective retransmission, the cursor never goes back: what is lost stands here.
     board: Option<Board>,
+    /// With selective retransmission.
+    probe: Option<Probe>,
     /// One after the last packet that the responder has said to have carried out; an answer before it may still be missing.
     carried_out: Psn,
 }
@@ -87,6 +89,7 @@ impl Requester {
             rnr_until: None,
             went_back_to: None,
             board: selective.then(|| Board::new(first)),
+            probe: selective.then(Probe::default),
             carried_out: first,
         }
     }
@@ -141,22 +144,22 @@ impl Requester {
         }
         let ack_every = (self.attributes.window.get() / 4).max(1);
         let next = packet.next;
+        // What is missing holds up all after it.
+        let ack_due = lost.is_some() || psn.get().is_multiple_of(ack_every);
+        let asks = packet.asks(ack_due);
         let sent = packet
-            .emit(
-                psn,
-                // What is missing holds up all after it.
-                lost.is_some() || psn.get().is_multiple_of(ack_every),
-                link,
-                domain,
-                &self.inline,
-                out,
-            )
+            .emit(psn, ack_due, link, domain, &self.inline, out)
             .map_err(|_: AccessError| Failure {
                 at: psn,
                 status: Status::LocalProtection,
             })?;
         if psn.is_before(self.sent) {
             counters.retransmitted += 1;
+        }
+        match &mut self.probe {
+            Some(probe) if lost.is_some() => probe.sent_again(now),
+            Some(probe) => probe.sent(now, psn, asks),
+            None => {}
         }
         let packets = next.since(psn) as u32;
         match &mut self.board {
@@ -258,6 +261,9 @@ impl Requester {
         if let Some(board) = &mut self.board {
             board.there_after(psn, held);
         }
+        if let Some(probe) = &mut self.probe {
+            probe.heard_of_loss(now);
+        }
         if self.find_lost() {
             counters.selective_acks_received += 1;
         }
@@ -329,7 +335,8 @@ impl Requester {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        [self.ack_deadline, self.rnr_until]
+        let probe = self.probe.as_ref().and_then(Probe::deadline);
+        [self.ack_deadline, self.rnr_until, probe]
             .into_iter()
             .flatten()
             .min()
@@ -348,9 +355,18 @@ impl Requester {
             self.timed_out += 1;
             self.went_back_to = None;
             self.retry(Status::RetriesExceeded)?;
+            if let Some(probe) = &mut self.probe {
+                probe.stop();
+            }
             if let Some(board) = &mut self.board {
                 board.lose_latest();
             }
+        } else if let (Some(probe), Some(board)) = (&mut self.probe, &mut self.board)
+            && probe.take_due(now)
+            && board.first_lost().is_none()
+        {
+            counters.probes += 1;
+            board.lose_latest();
         }
         // What is lost may turn out to be there before it goes again, and then nothing else starts the clock.
         let waits = self.unacked != self.sent && self.rnr_until.is_none();

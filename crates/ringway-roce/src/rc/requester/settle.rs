@@ -88,6 +88,9 @@ impl Requester {
         if let Some(board) = &mut self.board {
             board.forget_before(unacked);
         }
+        if let Some(probe) = &mut self.probe {
+            probe.advanced(now, unacked, unacked != self.sent);
+        }
         self.retries.refill();
         self.rnr_retries.refill();
         self.timed_out = 0;
@@ -144,6 +147,9 @@ impl Requester {
             });
         }
         self.go_back();
+        if let Some(probe) = &mut self.probe {
+            probe.stop();
+        }
         self.rnr_until = RnrTimer::new(timer).map(|timer| now + timer.duration());
         self.ack_deadline = None;
         Ok(())

@@ -7,11 +7,13 @@
 
 mod board;
 mod kept;
+mod probe;
 
 use std::num::NonZeroU32;
 
 pub(super) use board::Board;
 pub(super) use kept::Kept;
+pub(super) use probe::Probe;
 
 /// How far ahead of the expected packet another one is kept, in packets. No window is wider.
 pub(super) const SPAN: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);

@@ -315,6 +315,120 @@ fn who_has_not_agreed_takes_no_selective_acknowledgement() {
     assert_eq!(a.transmit(now), None);
 }
 
+/// An end whose round trips take 10 µs, and the next WRITE of so many packets under way.
+fn writing_with_round_trip(now: Instant, packets: usize) -> (End, End, Vec<u8>, Vec<Vec<u8>>) {
+    let (mut a, mut b, _, sent) = writing(now, 1, SELECTIVE);
+    let answers = deliver(now, &sent, &[], &mut b);
+    a.take(now + Duration::from_micros(10), &answers[0]);
+    a.completions();
+    let bytes = pattern(256 * packets);
+    a.post(1, write(&bytes, b.remote(0)));
+    let sent = a.transmit_all(now);
+    (a, b, bytes, sent)
+}
+
+/// What the probe waits after so short a round trip.
+const PROBE_WAIT: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_probe_finds_a_lost_end_without_a_time_out() {
+    let now = Instant::now();
+    for lost in [&[5][..], &[4, 5], &[3, 4, 5], &[0, 1, 2, 3, 4, 5]] {
+        let (mut a, mut b, bytes, sent) = writing_with_round_trip(now, 6);
+        for answer in deliver(now, &sent, lost, &mut b) {
+            a.take(now, &answer);
+        }
+        exchange(now, &mut a, &mut b);
+        assert_eq!(a.statuses(), [], "{lost:?}");
+        assert_eq!(a.qp.poll_timeout(), Some(now + PROBE_WAIT), "{lost:?}");
+        let later = now + PROBE_WAIT;
+        a.qp.handle_timeout(later);
+        let probe = a.transmit_all(later);
+        assert_eq!(psns(&probe), [nth(6)], "{lost:?}");
+        exchange_from(later, &probe, &mut a, &mut b);
+        assert_written(&mut a, &b, &bytes);
+        let counters = a.qp.counters();
+        let found = (counters.probes, counters.timeouts, counters.retransmitted);
+        assert_eq!(found, (1, 0, lost.len() as u64), "{lost:?}");
+        assert_eq!(a.qp.poll_timeout(), None);
+    }
+}
+
+/// Nor does it take a retry: only silence after the time-out does.
+#[test]
+fn one_probe_goes_until_the_peer_is_heard() {
+    let now = Instant::now();
+    let (mut a, b, _, _) = writing_with_round_trip(now, 6);
+    let mut later = now + PROBE_WAIT;
+    a.qp.handle_timeout(later);
+    assert_eq!(psns(&a.transmit_all(later)), [nth(6)]);
+    for expected in 1..=u64::from(SELECTIVE.retries) {
+        later = a.qp.poll_timeout().unwrap();
+        assert_eq!(later, now + TIMEOUT * expected as u32);
+        a.qp.handle_timeout(later);
+        assert_eq!(psns(&a.transmit_all(later)), [nth(1), nth(6)]);
+        let counters = a.qp.counters();
+        assert_eq!((counters.probes, counters.timeouts), (1, expected));
+    }
+    // It is heard again, and what follows is probed for again.
+    a.post(2, write(b"last", b.remote(4000)));
+    let sent = a.transmit_all(later);
+    assert_eq!(psns(&sent), [nth(7)]);
+    let probe = a.qp.poll_timeout().unwrap();
+    assert_eq!(probe, later + TIMEOUT);
+    a.inject(later, nth(3), ACK, &[]);
+    assert_eq!(a.qp.poll_timeout(), Some(later + PROBE_WAIT));
+    a.qp.handle_timeout(later + PROBE_WAIT);
+    assert_eq!(psns(&a.transmit_all(later)), [nth(7)]);
+}
+
+#[test]
+fn nothing_is_probed_that_may_wait() {
+    let now = Instant::now();
+    // No round trip is known.
+    let (a, _, _, _) = writing(now, 6, SELECTIVE);
+    assert_eq!(a.qp.poll_timeout(), Some(now + TIMEOUT));
+    // The receiver isn't ready.
+    let (mut a, mut b, _, _) = writing_with_round_trip(now, 1);
+    exchange(now, &mut a, &mut b);
+    a.post(2, send(b"abc"));
+    let sent = a.transmit_all(now);
+    for answer in deliver(now, &sent, &[], &mut b) {
+        a.take(now, &answer);
+    }
+    a.qp.handle_timeout(now + RNR_WAIT);
+    assert_eq!(a.qp.counters().probes, 0);
+    // The peer isn't one of Ringway's.
+    let (mut a, mut b, _, _) = writing(now, 1, Setup::default());
+    exchange(now, &mut a, &mut b);
+    a.post(2, write(b"abc", b.remote(0)));
+    a.transmit_all(now);
+    assert_eq!(a.qp.poll_timeout(), Some(now + TIMEOUT));
+}
+
+/// A READ's question or an answer of it.
+#[test]
+fn a_probe_asks_for_lost_answers_again() {
+    let now = Instant::now();
+    for lost in [&[0, 1, 2][..], &[2], &[1, 2]] {
+        let (mut a, mut b, _, sent) = writing_with_round_trip(now, 1);
+        exchange_from(now, &sent, &mut a, &mut b);
+        a.completions();
+        b.fill(1000, &pattern(600));
+        let (into, remote) = (a.local(0, 600), b.remote(1000));
+        a.post(3, Work::Read { into, remote });
+        let sent = a.transmit_all(now);
+        let answers = deliver(now, &sent, &[], &mut b);
+        deliver(now, &answers, lost, &mut a);
+        a.qp.handle_timeout(now + PROBE_WAIT);
+        exchange(now + PROBE_WAIT, &mut a, &mut b);
+        assert_eq!(a.statuses(), [(3, Status::Success)], "{lost:?}");
+        assert_eq!(a.memory()[..600], pattern(600));
+        let counters = a.qp.counters();
+        assert_eq!((counters.probes, counters.timeouts), (1, 0), "{lost:?}");
+    }
+}
+
 #[test]
 fn a_selective_requester_takes_no_nonsense() {
     let now = Instant::now();
