@@ -25,6 +25,9 @@ const NUMBER: Qpn = Qpn::new(1);
 const BASE: u64 = 0;
 
 fuzz_target!(|bytes: &[u8]| {
+    let Some((&mode, bytes)) = bytes.split_first() else {
+        return;
+    };
     let (own, peer) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let (Some(flow), Some(timeout), Some(rnr_timer)) = (
         Flow::new(own.into(), peer.into(), ROCE_PORT),
@@ -55,7 +58,7 @@ fuzz_target!(|bytes: &[u8]| {
         first_psn: Psn::new(0),
         responder_resources: 4,
         rnr_timer,
-        selective: bytes.len() % 2 == 1,
+        selective: mode & 1 != 0,
     })
     .unwrap();
     qp.send_with(SendAttributes {
