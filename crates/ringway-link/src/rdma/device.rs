@@ -209,6 +209,9 @@ pub trait Device: Send {
     /// acknowledged to the peer is among those, or was before. Then [`Device::destroy`] loses nothing.
     fn stop(&mut self, queue_pair: QueuePair, completions: &mut Vec<Completion>);
 
+    /// The bytes that it has allocated for packets which came before their turn, beside registered memory.
+    fn footprint(&self) -> usize;
+
     /// Ends a queue pair. No completion of its requests comes any more, not even of those that are done.
     fn destroy(&mut self, queue_pair: QueuePair);
 

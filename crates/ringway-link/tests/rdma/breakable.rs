@@ -191,6 +191,10 @@ impl Device for Breakable {
         self.lose(before, completions);
     }
 
+    fn footprint(&self) -> usize {
+        self.device.footprint()
+    }
+
     fn destroy(&mut self, queue_pair: QueuePair) {
         self.broken.retain(|broken| *broken != queue_pair);
         self.device.destroy(queue_pair);

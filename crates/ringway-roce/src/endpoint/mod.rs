@@ -426,6 +426,12 @@ impl<R: Region> Endpoint<R> {
         }
     }
 
+    /// The bytes that all queue pairs have allocated since they were made, see [`QueuePair::footprint`].
+    pub fn footprint(&self) -> usize {
+        let slots = self.slots.iter().flatten();
+        slots.map(|slot| slot.queue_pair.footprint()).sum()
+    }
+
     /// What no queue pair took.
     pub const fn refused(&self) -> &Refused {
         &self.refused

@@ -302,6 +302,12 @@ impl QueuePair {
         &self.counters
     }
 
+    /// The bytes that it has allocated since it was made: with selective retransmission, from the first loss on, room for the 256
+    /// packets that may come before their turn.
+    pub fn footprint(&self) -> usize {
+        self.responder.as_ref().map_or(0, Responder::footprint)
+    }
+
     /// Puts a request into the send queue.
     pub fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         match (&mut self.requester, &self.link) {

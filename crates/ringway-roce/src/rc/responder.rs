@@ -128,6 +128,11 @@ impl Responder {
         }
     }
 
+    /// The bytes allocated for packets before their turn.
+    pub(super) fn footprint(&self) -> usize {
+        self.kept.as_ref().map_or(0, Kept::footprint)
+    }
+
     /// Takes a request of the peer's.
     pub(super) fn handle<R: Region>(
         &mut self,

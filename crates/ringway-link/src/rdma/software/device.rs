@@ -265,6 +265,10 @@ impl Device for SoftwareDevice {
         self.complete(completions);
     }
 
+    fn footprint(&self) -> usize {
+        self.endpoint.footprint()
+    }
+
     fn destroy(&mut self, queue_pair: QueuePair) {
         // The peer shall hear of all that came: a NIC has acknowledged it by now.
         self.transmit(Instant::now(), usize::MAX);

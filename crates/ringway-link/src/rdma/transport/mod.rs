@@ -439,7 +439,8 @@ impl Transport for RdmaTransport {
     }
 
     fn memory_in_use(&self) -> usize {
-        self.tcp.memory_in_use() + self.pool.footprint()
+        let device = self.device.as_ref().map_or(0, |device| device.footprint());
+        self.tcp.memory_in_use() + self.pool.footprint() + device
     }
 
     fn register(&mut self, memory: Memory) -> Result<(), RegisterError> {

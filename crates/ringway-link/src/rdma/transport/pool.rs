@@ -64,7 +64,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// `limit` bytes of buffers at most, and of the user's memory `registered_limit`.
+    /// `limit` bytes of buffers at most, with what the device has allocated, and of the user's memory `registered_limit`.
     pub(super) fn new(limit: usize, registered_limit: usize) -> Self {
         Self {
             free: (0..usize::BITS).map(|_| Vec::new()).collect(),
@@ -82,10 +82,11 @@ impl Pool {
             return Ok(buffer);
         }
         // Checked before it is allocated: the length may be a peer's.
-        if self.footprint.saturating_add(size) > self.limit {
-            self.shrink(device, size);
+        let beside = size.saturating_add(device.footprint());
+        if self.footprint.saturating_add(beside) > self.limit {
+            self.shrink(device, beside);
         }
-        let wanted = self.footprint.saturating_add(size);
+        let wanted = self.footprint.saturating_add(beside);
         if wanted > self.limit {
             return Err(NoBuffer::Limit(wanted, self.limit));
         }
@@ -176,10 +177,10 @@ impl Pool {
         self.free[buffer.staging.footprint().trailing_zeros() as usize].push(buffer);
     }
 
-    /// Gives free buffers of other sizes back to the system until there is room for `size`, or none is left.
-    fn shrink(&mut self, device: &mut dyn Device, size: usize) {
+    /// Gives free buffers of other sizes back to the system until there is room for so many bytes, or none is left.
+    fn shrink(&mut self, device: &mut dyn Device, bytes: usize) {
         for class in self.free.iter_mut().rev() {
-            while self.footprint.saturating_add(size) > self.limit {
+            while self.footprint.saturating_add(bytes) > self.limit {
                 let Some(buffer) = class.pop() else {
                     break;
                 };

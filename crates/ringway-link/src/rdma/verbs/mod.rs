@@ -335,6 +335,10 @@ impl Device for Verbs {
         }
     }
 
+    fn footprint(&self) -> usize {
+        0
+    }
+
     fn destroy(&mut self, queue_pair: QueuePair) {
         let Some(pair) = self.pairs.remove(queue_pair) else {
             return;

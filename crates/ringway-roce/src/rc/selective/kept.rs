@@ -39,6 +39,11 @@ impl Kept {
         self.count == 0
     }
 
+    /// The bytes allocated for payloads.
+    pub(in crate::rc) const fn footprint(&self) -> usize {
+        self.payloads.len()
+    }
+
     /// Keeps a packet that is so many ahead of the expected one. False if it isn't kept: it is there already, too far ahead, or
     /// longer than any can be.
     pub(in crate::rc) fn keep(&mut self, packet: &Packet<'_>, ahead: u32) -> bool {

@@ -64,6 +64,7 @@ fn of_six_packets_only_the_lost_second_goes_again() {
     assert_eq!(answers.len(), 1);
     assert_eq!(held(&answers[0]), (nth(1), 0b1111));
     assert_eq!((b.qp.counters().kept, b.memory()[256]), (4, 0));
+    assert_eq!((a.qp.footprint(), b.qp.footprint()), (0, 256 * 256));
     a.take(now, &answers[0]);
     let again = a.transmit_all(now);
     assert_eq!(psns(&again), [nth(1)]);
