@@ -385,6 +385,11 @@ mod tests {
         bytes[2] = 1;
         let refused = decode(&bytes, Stage::Offer).unwrap_err();
         assert!(refused.contains("1 queue pairs"), "{refused}");
+        // An older Ringway's.
+        bytes[2] = 2;
+        bytes[HEAD] -= 1;
+        let refused = decode(&bytes, Stage::Offer).unwrap_err();
+        assert!(refused.contains("use the same on all hosts"), "{refused}");
         bytes[0] = 9;
         let refused = decode(&bytes, Stage::Offer).unwrap_err();
         assert!(refused.contains("version 9"), "{refused}");
