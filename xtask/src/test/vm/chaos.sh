@@ -1,5 +1,7 @@
 # Ranks over Linux's rxe of which one is killed, or stopped, in the middle of all-reduces: 2, 4 and 8 of them, and with one packet in
-# a hundred lost. All others end, and name it. How soon is not looked at but for what hangs: the machine is emulated and busy.
+# a hundred lost. All others end, and name it. And one whose device's link is cut, while TCP, which is this host's own, still
+# reaches it: all go on, over TCP, and over RDMA again when the link is mended. How soon is not looked at but for what hangs: the
+# machine is emulated and busy.
 set -eu
 tc=/sbin/tc # by its path, as the shell here prefers busybox's of that name
 # How long silence is no failure, and how long a survivor may take to say so.
@@ -8,6 +10,21 @@ limit=60
 
 # sent RANK: how many packets its device has sent.
 sent() { cat "/sys/class/infiniband/rxe$1/ports/1/hw_counters/sent_pkts"; }
+
+# await WHAT COMMAND...: waits for it to succeed.
+await() {
+    what=$1
+    shift
+    tries=0
+    while ! "$@"; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 450 ] || { echo "$ranks ranks, and after 90 s not: $what"; tail -n 5 /tmp/chaos*; exit 1; }
+        sleep 0.2
+    done
+}
+has_failed() { grep -q 'RDMA to this rank has failed' /tmp/chaos*; }
+by_tcp() { [ "$(cat /sys/class/net/lo/statistics/rx_bytes)" -gt "$1" ]; }
+by_rdma() { [ "$(sent "$last")" -gt "$1" ]; }
 
 # start RANKS: runs them until something ends them, and waits until packets go.
 start() {
@@ -22,12 +39,7 @@ start() {
         echo $! >"/tmp/pid$rank"
         rank=$((rank + 1))
     done
-    tries=0
-    until [ "$(sent "$last")" -gt $((before + 1000)) ]; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 300 ] || { echo "no packets of $ranks ranks"; tail -n 5 /tmp/chaos*; exit 1; }
-        sleep 0.2
-    done
+    await "packets go" by_rdma $((before + 1000))
 }
 
 # strike SIGNAL VICTIM: sends it, and looks how the others end.
@@ -55,12 +67,30 @@ strike() {
     wait "$pid" || true
 }
 
+# cut_off VICTIM: cuts the link of its device for as long as RDMA needs to fail and some more. Nothing tells of it.
+cut_off() {
+    for end in rank port; do
+        $tc qdisc add dev "$end$1" root netem loss 100%
+    done
+    await "RDMA has failed" has_failed
+    await "all-reduces go on over TCP" by_tcp $(($(cat /sys/class/net/lo/statistics/rx_bytes) + 4000000))
+    for end in rank port; do
+        $tc qdisc del dev "$end$1" root
+    done
+    mended=$(date +%s)
+    await "RDMA goes again" by_rdma $(($(sent "$last") + 1000))
+    echo "$ranks ranks, the link of rank $1 cut: they go on over TCP, and over RDMA $(($(date +%s) - mended)) s after it is mended"
+}
+
 for ranks in 2 4 8; do
     start "$ranks"
     strike KILL $((ranks / 2))
+    start "$ranks"
+    strike STOP $((ranks / 2))
+    start "$ranks"
+    cut_off $((ranks - 1))
+    strike KILL 0
 done
-start 4
-strike STOP 1
 for rank in 0 1 2 3; do
     $tc qdisc add dev "rank$rank" root netem loss 1%
 done

@@ -36,7 +36,7 @@ const SCRIPTS: [(&str, &str, u64); 7] = [
     ("doctor", include_str!("doctor.sh"), 240),
     ("bench", include_str!("bench.sh"), 600),
     ("loss", include_str!("loss.sh"), 600),
-    ("chaos", include_str!("chaos.sh"), 500),
+    ("chaos", include_str!("chaos.sh"), 900),
 ];
 
 /// Test targets whose ignored tests need the machine, with the seconds that each may take there.
