@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringway_plan::{Op, Schedule};
+use ringway_plan::Schedule;
 
 use crate::{
     model::{Fabric, NodeId},
@@ -34,13 +34,9 @@ pub fn expected_load(
     schedule: &Schedule,
 ) -> Result<Vec<f64>, NoPath> {
     let mut parts: BTreeMap<(Port, Port), usize> = BTreeMap::new();
-    for (rank, program) in schedule.programs.iter().enumerate() {
-        for step in program.lanes.iter().flat_map(|l| &l.steps) {
-            if let Op::Send { peer, src } = step.op
-                && ports[rank].host != ports[peer].host
-            {
-                *parts.entry((ports[rank], ports[peer])).or_default() += src.count;
-            }
+    for ((from, to), chunks) in schedule.programs.traffic() {
+        if ports[from].host != ports[to].host {
+            *parts.entry((ports[from], ports[to])).or_default() += chunks;
         }
     }
     let routes = Routes::new(fabric);

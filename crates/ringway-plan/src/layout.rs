@@ -92,6 +92,14 @@ impl Layout {
         }
     }
 
+    /// Whether all chunks have the same length.
+    pub(crate) fn is_even(&self) -> bool {
+        let spaces = [&self.input, &self.output, &self.scratch];
+        let mut lengths = spaces.into_iter().flatten().map(Range::len);
+        let first = lengths.next();
+        lengths.all(|length| Some(length) == first)
+    }
+
     /// Bytes of scratch that the program needs.
     pub fn scratch_bytes(&self) -> usize {
         self.scratch.last().map_or(0, |r| r.end)

@@ -13,6 +13,7 @@ mod key_map;
 mod layout;
 pub mod mapped;
 mod msccl;
+mod programs;
 mod schedule;
 mod select;
 mod table;
@@ -26,6 +27,7 @@ pub use generate::{GenerateError, Topology, generate};
 pub use key_map::{KeyHasher, KeyMap};
 pub use layout::{Layout, cut};
 pub use msccl::{MscclError, read_msccl};
+pub use programs::{Programs, Turned};
 pub use schedule::{
     Collective, Lane, Op, Order, Program, Rank, Schedule, Space, Span, Step, StepRef,
 };

@@ -29,7 +29,10 @@
 
 use std::fmt;
 
-use crate::data::{UnknownName, lookup};
+use crate::{
+    data::{UnknownName, lookup},
+    programs::Programs,
+};
 
 /// The number of a process in a group, from 0.
 pub type Rank = usize;
@@ -401,7 +404,7 @@ pub struct Program {
 }
 
 /// A collective operation as data: a program for each rank.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// What it promises.
     pub collective: Collective,
@@ -410,21 +413,17 @@ pub struct Schedule {
     /// In how many chunks the vector is cut; a multiple of the number of ranks where ranks have parts.
     pub chunks: usize,
     /// One program for each rank.
-    pub programs: Vec<Program>,
+    pub programs: Programs,
 }
 
 impl Schedule {
     /// The number of ranks.
-    pub fn ranks(&self) -> usize {
+    pub const fn ranks(&self) -> usize {
         self.programs.len()
     }
 
     /// The number of steps of all ranks.
     pub fn steps(&self) -> usize {
-        self.programs
-            .iter()
-            .flat_map(|p| &p.lanes)
-            .map(|l| l.steps.len())
-            .sum()
+        self.programs.steps()
     }
 }

@@ -66,8 +66,8 @@ all_reduce by ring: 2 ranks, 2 chunks, 8 steps
 
 rank 0
   lane  step  operation                            after
-     0     0  recv-reduce out[0] = in[0] + from 1
-     0     1  send in[1] to 1
+     0     0  send in[1] to 1
+     0     1  recv-reduce out[0] = from 1 + in[0]
      0     2  send out[0] to 1
      0     3  recv out[1] from 1
 
@@ -75,8 +75,8 @@ rank 1
   lane  step  operation                            after
      0     0  send in[0] to 0
      0     1  recv-reduce out[1] = from 0 + in[1]
-     0     2  recv out[0] from 0
-     0     3  send out[1] to 0
+     0     2  send out[1] to 0
+     0     3  recv out[0] from 0
 ";
         let table = ring.table();
         assert_eq!(table, expected, "\n{table}");

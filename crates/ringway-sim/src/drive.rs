@@ -70,26 +70,41 @@ enum Event {
     Leaves { message: Message },
 }
 
-/// What happens when. The second number orders what happens at the same time.
-struct Due(Time, u64, Moment, Event);
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
+/// What happens when: a number orders what happens at the same time. The heap has the events' places only, which are quick to move.
+#[derive(Default)]
+struct Agenda {
+    heap: BinaryHeap<Reverse<(Time, u64, u32)>>,
+    events: Vec<Option<(Moment, Event)>>,
+    free: Vec<u32>,
 }
 
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
+impl Agenda {
+    fn push(&mut self, order: u64, moment: Moment, event: Event) {
+        let event = Some((moment, event));
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.events[place as usize] = event;
+                place
+            }
+            None => {
+                self.events.push(event);
+                self.events.len() as u32 - 1
+            }
+        };
+        self.heap.push(Reverse((moment.at, order, place)));
     }
-}
 
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
+    /// When the next event is.
+    fn next(&self) -> Option<Time> {
+        self.heap.peek().map(|due| due.0.0)
+    }
+
+    /// The next event, if it is due by `now`.
+    fn pop(&mut self, now: Time) -> Option<(Moment, Event)> {
+        self.next().filter(|&at| at <= now)?;
+        let Reverse((_, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        self.events[place as usize].take()
     }
 }
 
@@ -117,14 +132,16 @@ pub(crate) struct Drive<'a, N> {
     passed: Vec<usize>,
     waiting: Vec<Option<u32>>,
     /// By operation and rank, while it is under way.
-    executors: Vec<Vec<Option<Executor>>>,
+    executors: Vec<Vec<Option<Box<Executor>>>>,
+    /// By operation, the first rank's executor as it was compiled, where ranks may share it.
+    models: Vec<Option<Executor>>,
     natures: Vec<Nature>,
     /// When each rank's processor, and its posting of messages, is free.
     processors: Vec<Moment>,
     posting: Vec<Moment>,
     halves: KeyMap<Key, Half>,
     flights: KeyMap<u32, Flight>,
-    events: BinaryHeap<Reverse<Due>>,
+    events: Agenda,
     count: u64,
     sends: Vec<u64>,
     /// How many ranks are not at the end of their program, and the last that happened.
@@ -190,12 +207,13 @@ impl<'a, N: Network> Drive<'a, N> {
             passed: vec![0; n],
             waiting: vec![None; n],
             executors: vec![vec![None; n]; operations.len()],
+            models: vec![None; operations.len()],
             natures: (0..n).map(nature).collect(),
             processors: vec![Moment::START; n],
             posting: vec![Moment::START; n],
             halves: KeyMap::default(),
             flights: KeyMap::default(),
-            events: BinaryHeap::new(),
+            events: Agenda::default(),
             count: 0,
             sends: vec![0; n],
             undone: n,
@@ -216,15 +234,13 @@ impl<'a, N: Network> Drive<'a, N> {
         }
         loop {
             // All that ranks do at a time, before the network goes on.
-            while self.events.peek().is_some_and(|due| due.0.0 <= now) {
-                if let Some(Reverse(Due(_, _, moment, event))) = self.events.pop() {
-                    self.handle(moment, event);
-                }
+            while let Some((moment, event)) = self.events.pop(now) {
+                self.handle(moment, event);
             }
             if self.undone == 0 {
                 break;
             }
-            let due = self.events.peek().map(|due| due.0.0);
+            let due = self.events.next();
             let change = self.changes.front().map(|c| c.0);
             let is_still = due.is_none() && change.is_none() && self.network.stands_still();
             let next = [due, self.network.next(), change];
@@ -292,9 +308,8 @@ impl<'a, N: Network> Drive<'a, N> {
             match act {
                 Act::Wait(_) => {}
                 Act::Start(operation) => {
-                    let executor =
-                        self.operations[operation].executor(rank, self.manner.slice_bytes);
-                    self.executors[operation][rank] = Some(executor);
+                    let executor = self.executor(operation, rank);
+                    self.executors[operation][rank] = Some(executor.into());
                     let operation = operation as u32;
                     self.poll(Part { operation, rank }, now);
                 }
@@ -305,6 +320,19 @@ impl<'a, N: Network> Drive<'a, N> {
             }
         }
         self.undone -= 1;
+    }
+
+    /// A rank's part in an operation, compiled once for all ranks where that can be.
+    fn executor(&mut self, operation: usize, rank: Rank) -> Executor {
+        let model = self.models[operation].as_ref();
+        if let Some(turned) = model.and_then(|model| model.turned(rank)) {
+            return turned;
+        }
+        let executor = self.operations[operation].executor(rank, self.manner.slice_bytes);
+        if executor.turned(rank).is_some() {
+            self.models[operation] = Some(executor.clone());
+        }
+        executor
     }
 
     fn done(&mut self, part: Part, id: ActionId, now: Moment) {
@@ -457,8 +485,7 @@ impl<'a, N: Network> Drive<'a, N> {
         };
         // Of messages that meet at the same time, a rank sends first what it started first.
         let order = 1 << 63 | sent.number << 20 | from as u64;
-        self.events
-            .push(Reverse(Due(since.at, order, since, event)));
+        self.events.push(order, since, event);
     }
 
     /// A reduction or copy: a rank's processor does one at a time.
@@ -499,8 +526,7 @@ impl<'a, N: Network> Drive<'a, N> {
 
     fn at(&mut self, moment: Moment, event: Event) {
         self.count += 1;
-        self.events
-            .push(Reverse(Due(moment.at, self.count, moment, event)));
+        self.events.push(self.count, moment, event);
     }
 
     fn change(&mut self, now: Time, change: Change) {

@@ -8,7 +8,13 @@ use crate::{error::SimError, time::Time};
 /// pipeline over h ranks that is cut in s slices takes longer by h / s, as in [`ringway_plan::predict`].
 const SLICES: usize = 4096;
 
-/// A collective on a vector, out of place. Where ranks have parts, the bytes are rounded up to a multiple of the ranks.
+/// Where so many ranks or more do the same, each from its place, vectors of at least `LONG` bytes a chunk are rounded up to a
+/// multiple of the chunks, by less than 1 %: with chunks of one length all ranks share what is compiled.
+const MANY: usize = 256;
+const LONG: usize = 128;
+
+/// A collective on a vector, out of place. Where ranks have parts, the bytes are rounded up to a multiple of the ranks; those of
+/// a long vector that hundreds of ranks reduce in a ring or a torus to one of the chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
     schedule: &'a Verified,
@@ -29,9 +35,13 @@ pub enum Act {
 impl<'a> Operation<'a> {
     /// `schedule` on a vector of `bytes`.
     pub fn new(schedule: &'a Verified, bytes: usize) -> Self {
-        let bytes = match schedule.collective.has_parts() {
-            true => bytes.next_multiple_of(schedule.ranks()),
-            false => bytes,
+        let is_shared = schedule.programs.as_turned().is_some() && schedule.ranks() >= MANY;
+        let bytes = if schedule.collective.has_parts() {
+            bytes.next_multiple_of(schedule.ranks())
+        } else if is_shared && bytes >= LONG * schedule.chunks {
+            bytes.next_multiple_of(schedule.chunks)
+        } else {
+            bytes
         };
         Self { schedule, bytes }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use ringway_fabric::{Fabric, Hop, NodeId, Routes};
-use ringway_plan::{Op, Rank, Verified};
+use ringway_plan::{Rank, Verified};
 
 use crate::{
     drive::{Drive, End},
@@ -292,13 +292,7 @@ impl<'a> Simulation<'a> {
             {
                 continue;
             }
-            for (rank, program) in schedule.programs.iter().enumerate() {
-                let ops = program.lanes.iter().flat_map(|l| &l.steps).map(|s| s.op);
-                pairs.extend(ops.filter_map(|op| match op {
-                    Op::Send { peer, .. } => Some((rank, peer)),
-                    _ => None,
-                }));
-            }
+            pairs.extend(schedule.programs.traffic().into_keys());
         }
         let routes = Routes::new(self.fabric);
         for (rank, peer) in pairs {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringway_plan::{Op, Schedule, Topology};
+use ringway_plan::{Schedule, Topology};
 
 /// The bytes between hosts in the course of a schedule, as parts of the vector.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,14 +26,10 @@ impl Pattern {
             }
         }
         let mut bytes: BTreeMap<(usize, usize), f64> = BTreeMap::new();
-        for (rank, program) in schedule.programs.iter().enumerate() {
-            for step in program.lanes.iter().flat_map(|l| &l.steps) {
-                if let Op::Send { peer, src } = step.op
-                    && host_of[rank] != host_of[peer]
-                {
-                    let part = src.count as f64 / schedule.chunks as f64;
-                    *bytes.entry((host_of[rank], host_of[peer])).or_default() += part;
-                }
+        for ((from, to), chunks) in schedule.programs.traffic() {
+            if host_of[from] != host_of[to] {
+                let part = chunks as f64 / schedule.chunks as f64;
+                *bytes.entry((host_of[from], host_of[to])).or_default() += part;
             }
         }
         Self::of_flows(members.len(), bytes)

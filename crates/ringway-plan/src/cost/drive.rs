@@ -108,9 +108,13 @@ pub(super) fn run(
         }
     }
     let ports = cards.iter().max().map_or(0, |last| last + 1);
+    // What is compiled once does for all ranks, where all do the same.
+    let model = executor(0);
     let mut drive = Drive {
         machine,
-        executors: (0..n).map(executor).collect(),
+        executors: (0..n)
+            .map(|rank| model.turned(rank).unwrap_or_else(|| executor(rank)))
+            .collect(),
         hosts,
         cards,
         sending: vec![Time::default(); ports],

@@ -122,6 +122,8 @@ pub(super) struct Program {
     pub(super) wakes: Vec<u32>,
     pub(super) slices: u64,
     pub(super) scratch_bytes: usize,
+    /// Whether all chunks have the same length.
+    pub(super) is_even: bool,
 }
 
 /// By this queues are sorted. Local steps have one each.
@@ -162,6 +164,7 @@ impl Program {
             wakes: Vec::new(),
             slices: 0,
             scratch_bytes: layout.scratch_bytes(),
+            is_even: layout.is_even(),
         };
         let mut numbers = vec![None; hazards.at.len()];
         for (key, steps) in queues(&sizes, &kept) {

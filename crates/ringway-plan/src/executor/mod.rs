@@ -38,7 +38,7 @@ mod hazard;
 mod run;
 mod state;
 
-use std::{collections::VecDeque, ops::Range};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 pub use action::{Action, ActionId, Pending, Place};
 
@@ -61,10 +61,12 @@ pub const WINDOW: u32 = 8;
 pub struct Executor {
     schedule: Verified,
     rank: Rank,
-    program: Program,
+    /// The rank whose program was compiled: another's where that is turned.
+    compiled: Rank,
+    program: Arc<Program>,
     queues: Vec<State>,
     /// The state of each queue at the start.
-    initial: Vec<State>,
+    initial: Arc<[State]>,
     /// Queues that may have a message to start.
     starting: VecDeque<u32>,
     /// Queues that may have local work.
@@ -92,24 +94,45 @@ impl Executor {
             "slices of {slice_bytes} bytes; expected at least 8"
         );
         let program = Program::new(schedule, rank, layout, slice_bytes & !7, memory);
-        let initial: Vec<State> = program
+        let initial: Arc<[State]> = program
             .queues
             .iter()
             .enumerate()
             .map(|(q, queue)| State::new(&program, q, queue))
             .collect();
         let mut executor = Self {
-            queues: initial.clone(),
+            queues: initial.to_vec(),
             starting: VecDeque::with_capacity(program.senders + program.receivers),
             working: VecDeque::with_capacity(initial.len()),
             left: 0,
             initial,
-            program,
+            program: program.into(),
             schedule: schedule.clone(),
             rank,
+            compiled: rank,
         };
         executor.reset();
         executor
+    }
+
+    /// That of another rank, with the same compiled program: where the schedule's is one that is turned, and all chunks have the
+    /// same length. For drivers that move no bytes, because offsets are those of the first rank.
+    pub fn turned(&self, rank: Rank) -> Option<Self> {
+        self.schedule.programs.as_turned()?;
+        let mut other = self.program.is_even.then(|| self.clone())?;
+        other.rank = rank;
+        other.reset();
+        Some(other)
+    }
+
+    /// The rank that a queue of the compiled program is to or from.
+    fn peer(&self, peer: Rank) -> Rank {
+        match self.schedule.programs.as_turned() {
+            Some(turned) if self.rank != self.compiled => {
+                turned.peer(self.rank, self.compiled, peer)
+            }
+            _ => peer,
+        }
     }
 
     /// Starts again from the beginning, for the next operation.
@@ -202,7 +225,7 @@ impl Executor {
     }
 
     /// Bytes of scratch memory that the program needs.
-    pub const fn scratch_bytes(&self) -> usize {
+    pub fn scratch_bytes(&self) -> usize {
         self.program.scratch_bytes
     }
 
@@ -223,7 +246,7 @@ impl Executor {
                     pending.push(Pending {
                         at,
                         op,
-                        peer: queue.peer,
+                        peer: self.peer(queue.peer),
                         slice,
                         slices: compiled.slices,
                     });

@@ -43,7 +43,7 @@ impl Executor {
             queue: index,
             position: cursor.position,
         };
-        let (peer, lane, message) = (queue.peer, queue.lane, step.message);
+        let (peer, lane, message) = (self.peer(queue.peer), queue.lane, step.message);
         let slice = cursor.position - step.first;
         let place = |operand| step.place(operand, slice, self.program.slice_bytes);
         let action = match step.kind {

@@ -51,7 +51,7 @@ pub(super) fn generate(
         collective: Collective::Barrier,
         algorithm,
         chunks: ranks,
-        programs,
+        programs: programs.into(),
     }
 }
 

@@ -115,7 +115,7 @@ impl Flow {
             collective,
             algorithm: algorithm.to_string(),
             chunks,
-            programs: vec![Program::default(); ranks],
+            programs: vec![Program::default(); ranks].into(),
         };
         Self {
             schedule,

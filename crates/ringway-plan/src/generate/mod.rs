@@ -106,6 +106,6 @@ fn alone(collective: Collective, algorithm: Algorithm) -> Schedule {
         collective,
         algorithm: algorithm.to_string(),
         chunks: 1,
-        programs: vec![program],
+        programs: vec![program].into(),
     }
 }

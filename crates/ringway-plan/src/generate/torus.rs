@@ -7,7 +7,10 @@ use super::{
     Algorithm, Topology,
     flow::{Flow, Move},
 };
-use crate::schedule::{Collective, Rank, Schedule};
+use crate::{
+    programs::Programs,
+    schedule::{Collective, Lane, Op, Order, Program, Rank, Schedule, Space, Span},
+};
 
 struct Grid {
     line: Vec<Rank>,
@@ -41,10 +44,112 @@ pub(super) fn generate(collective: Collective, topology: &Topology) -> Schedule 
         height,
     };
     let (chunks, moves) = match collective {
+        Collective::AllReduce if width * height == n => return all_reduce(grid),
         Collective::AllReduce => (2 * width * height, halves(&grid)),
         _ => (n, parts(&grid)),
     };
     Flow::new(collective, Algorithm::Torus, n, chunks).run(&moves)
+}
+
+/// What the rank at place 0 of a full grid does in an all_reduce by [`halves`], which all others do from theirs.
+fn all_reduce(grid: Grid) -> Schedule {
+    let (width, height) = (grid.width, grid.height);
+    let n = width * height;
+    let mut owners = Vec::with_capacity(2 * n);
+    owners.extend((0..width).flat_map(|x| (0..height).map(move |y| y * width + x)));
+    owners.extend(0..n);
+    let one = Program {
+        scratch: Vec::new(),
+        lanes: vec![
+            half(0, (width, 1), (height, width)),
+            half(n, (height, width), (width, 1)),
+        ],
+    };
+    Schedule {
+        collective: Collective::AllReduce,
+        algorithm: Algorithm::Torus.to_string(),
+        chunks: 2 * n,
+        programs: Programs::turned(one, grid.line, width, &owners),
+    }
+}
+
+/// One half, whose chunk `base + i * short + j` belongs to the place i steps along its `long` rings and j along its `short` ones: how
+/// many there are, and how far they lead in places.
+fn half(
+    base: usize,
+    (long, long_step): (usize, usize),
+    (short, short_step): (usize, usize),
+) -> Lane {
+    let mut lane = Lane::default();
+    // What lies so many steps behind: a row of chunks, and one of the own row.
+    let row = |space, behind: usize| Span {
+        space,
+        chunk: base + (long - behind % long) % long * short,
+        count: short,
+    };
+    let own = |space, behind: usize| Span {
+        space,
+        chunk: base + (short - behind % short) % short,
+        count: 1,
+    };
+    // Before anything has been reduced, all is in the input.
+    let reduced = match long {
+        1 => Space::Input,
+        _ => Space::Output,
+    };
+    for round in (0..long - 1).rev() {
+        let sent = match round + 2 == long {
+            true => Space::Input,
+            false => Space::Output,
+        };
+        lane.push(Op::Send {
+            peer: (long - 1) * long_step,
+            src: row(sent, round + 1),
+        });
+        lane.push(Op::RecvReduce {
+            peer: long_step,
+            own: row(Space::Input, round),
+            dst: row(Space::Output, round),
+            order: Order::RemoteFirst,
+        });
+    }
+    for round in (0..short - 1).rev() {
+        let sent = match round + 2 == short {
+            true => reduced,
+            false => Space::Output,
+        };
+        lane.push(Op::Send {
+            peer: (short - 1) * short_step,
+            src: own(sent, round + 1),
+        });
+        lane.push(Op::RecvReduce {
+            peer: short_step,
+            own: own(reduced, round),
+            dst: own(Space::Output, round),
+            order: Order::RemoteFirst,
+        });
+    }
+    for round in 0..short - 1 {
+        lane.push(Op::Send {
+            peer: short_step,
+            src: own(Space::Output, round),
+        });
+        lane.push(Op::Recv {
+            peer: (short - 1) * short_step,
+            dst: own(Space::Output, round + 1),
+        });
+    }
+    for round in 0..long - 1 {
+        lane.push(Op::Send {
+            peer: long_step,
+            src: row(Space::Output, round),
+        });
+        lane.push(Op::Recv {
+            peer: (long - 1) * long_step,
+            dst: row(Space::Output, round + 1),
+        });
+    }
+    lane
 }
 
 /// An all_gather of two halves: the first along columns then rows, the second the other way round. Backwards, as

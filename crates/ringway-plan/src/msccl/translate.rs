@@ -28,7 +28,7 @@ pub(super) fn translate(algo: &Algo) -> Result<Schedule, MscclError> {
         collective: algo.collective,
         algorithm: algo.name.clone(),
         chunks: algo.chunks,
-        programs,
+        programs: programs.into(),
     };
     size_scratch(&mut schedule);
     Ok(schedule)
@@ -369,7 +369,7 @@ fn size_scratch(schedule: &mut Schedule) {
     // All ranks' scratch chunks in a row behind the vector's, in sets of chunks of one size.
     let mut first = Vec::with_capacity(ranks);
     let mut count = chunks;
-    for program in &schedule.programs {
+    for program in schedule.programs.iter() {
         first.push(count);
         count += program.scratch.len();
     }

@@ -40,13 +40,17 @@ mod race;
 mod run;
 mod sets;
 mod shape;
+mod turned;
 mod value;
 
 use std::{fmt, ops::Deref, sync::Arc};
 
 pub use error::{Memory, Site, VerifyError};
 
-use crate::schedule::{Collective, Rank, Schedule, StepRef};
+use crate::{
+    programs::Turned,
+    schedule::{Collective, Program, Rank, Schedule, StepRef},
+};
 use graph::Graph;
 
 /// A schedule that was proved. Cheap to clone; made by [`verify`] only.
@@ -56,7 +60,7 @@ pub struct Verified(Arc<Proof>);
 #[derive(PartialEq, Eq)]
 struct Proof {
     schedule: Schedule,
-    /// By rank, lane and step: whether the step completes a reduction.
+    /// By rank, lane and step: whether the step completes a reduction. Of a program that is turned, for all ranks at once.
     completes: Vec<Vec<Vec<bool>>>,
     in_place: bool,
     uneven: bool,
@@ -67,7 +71,8 @@ impl Verified {
     /// divides there. Each output chunk's value went through exactly one such step, except with one
     /// rank, where nothing is reduced at all.
     pub fn completes(&self, rank: Rank, at: StepRef) -> bool {
-        let lanes = self.0.completes.get(rank);
+        let completes = &self.0.completes;
+        let lanes = completes.get(rank % completes.len().max(1));
         lanes
             .and_then(|l| l.get(at.lane)?.get(at.step))
             .is_some_and(|&c| c)
@@ -100,9 +105,19 @@ impl fmt::Debug for Verified {
 }
 
 /// Proves `schedule`, or says which rank, lane, step and chunk is wrong. See the module's documentation for
-/// what is proved. Takes time and memory in proportion to the number of chunks that steps touch, and to the number of
+/// what is proved. A program that is turned around a ring is proved once for all ranks. Else it takes time and memory in proportion to the number of chunks that steps touch, and to the number of
 /// different sets of ranks whose elements are reduced, times ranks / 64.
 pub fn verify(schedule: Schedule) -> Result<Verified, VerifyError> {
+    if let Some(outcome) = turned::prove(&schedule) {
+        let one = schedule.programs.as_turned().map(Turned::one);
+        let completes = by_step(one, &outcome.completes);
+        return Ok(Verified(Arc::new(Proof {
+            schedule,
+            completes,
+            in_place: true,
+            uneven: outcome.uneven,
+        })));
+    }
     shape::check(&schedule)?;
     let apart = Graph::new(&schedule)?;
     let outcome = prove(&apart)?;
@@ -112,7 +127,7 @@ pub fn verify(schedule: Schedule) -> Result<Verified, VerifyError> {
         Err(_) if schedule.collective == Collective::AllToAll => false,
         Err(error) => return Err(error),
     };
-    let completes = by_step(&schedule, &outcome.completes);
+    let completes = by_step(schedule.programs.iter(), &outcome.completes);
     let uneven = outcome.uneven;
     Ok(Verified(Arc::new(Proof {
         schedule,
@@ -141,15 +156,18 @@ fn agree(shared: &Graph<'_>, apart: &run::Outcome) -> Result<(), VerifyError> {
     }
 }
 
-fn by_step(schedule: &Schedule, flat: &[bool]) -> Vec<Vec<Vec<bool>>> {
+fn by_step<'a>(
+    programs: impl IntoIterator<Item = &'a Program>,
+    flat: &[bool],
+) -> Vec<Vec<Vec<bool>>> {
     let mut rest = flat;
     let mut take = |count: usize| {
         let (head, tail) = rest.split_at(count);
         rest = tail;
         head.to_vec()
     };
-    let programs = schedule.programs.iter();
     programs
+        .into_iter()
         .map(|p| p.lanes.iter().map(|l| take(l.steps.len())).collect())
         .collect()
 }

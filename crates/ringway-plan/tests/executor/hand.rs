@@ -10,7 +10,7 @@ fn schedule(name: &str, collective: Collective, chunks: usize, programs: Vec<Pro
         collective,
         algorithm,
         chunks,
-        programs,
+        programs: programs.into(),
     };
     verify(schedule).unwrap_or_else(|e| panic!("{name}: {e}"))
 }

@@ -302,7 +302,7 @@ fn partners_that_wait_for_each_other() {
         Algorithm::RecursiveDoubling,
         &Topology::single_host(4),
     );
-    for program in &mut schedule.programs {
+    for program in schedule.programs.iter_mut() {
         for step in &mut program.lanes[0].steps {
             for span in spans_mut(&mut step.op) {
                 *span = if span.space == Space::Scratch {
@@ -396,14 +396,8 @@ fn counterpart(
     };
     let own = &schedule.programs[rank].lanes[lane].steps[..step];
     let nth = own.iter().filter(|x| like(x, peer, is_send(op))).count();
-    let theirs = schedule
-        .programs
-        .get(peer)?
-        .lanes
-        .get(lane)?
-        .steps
-        .iter()
-        .enumerate();
+    let program = (peer < schedule.ranks()).then(|| &schedule.programs[peer])?;
+    let theirs = program.lanes.get(lane)?.steps.iter().enumerate();
     let (at, _) = theirs
         .filter(|(_, x)| like(x, rank, !is_send(op)))
         .nth(nth)?;

@@ -27,7 +27,7 @@ use crate::{
     time::{Moment, Time},
     world::World,
 };
-use share::Sharing;
+use share::{Lists, Sharing};
 
 /// Messages between two ranks that keep their order and share a path.
 #[derive(Debug)]
@@ -105,6 +105,11 @@ struct Scratch {
     connection: Vec<u32>,
     resources: Vec<u32>,
     connections: Vec<u32>,
+    /// In the component's numbers: what resources have, which connections they carry, and the ways of these.
+    rates: Vec<f64>,
+    carry: Lists,
+    ways: Lists,
+    shares: Vec<f64>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -376,35 +381,29 @@ impl<'a> Flows<'a> {
             }
         }
         // In a component, resources and connections have numbers of its own.
-        let flows: Vec<Vec<u32>> = scratch
-            .resources
-            .iter()
-            .map(|&r| {
-                let active = self.active[r as usize].iter();
-                active.map(|&c| scratch.connection[c as usize]).collect()
-            })
-            .collect();
-        let paths: Vec<Vec<u32>> = scratch
-            .connections
-            .iter()
-            .map(|&c| {
-                let path = self.connections[c as usize].path.iter();
-                path.map(|&r| scratch.resource[r as usize]).collect()
-            })
-            .collect();
-        let resources: Vec<(f64, &[u32])> = scratch
-            .resources
-            .iter()
-            .zip(&flows)
-            .map(|(&r, flows)| (self.capacity[r as usize], flows.as_slice()))
-            .collect();
-        let mut rates = vec![0.0; paths.len()];
-        let mut frozen = vec![false; paths.len()];
-        let path = |flow: u32| paths[flow as usize].as_slice();
-        scratch
-            .sharing
-            .fill(&resources, path, &mut rates, &mut frozen);
-        for (&number, &rate) in scratch.connections.iter().zip(&rates) {
+        scratch.rates.clear();
+        scratch.carry.clear();
+        for &resource in &scratch.resources {
+            scratch.rates.push(self.capacity[resource as usize]);
+            let active = self.active[resource as usize].iter();
+            let numbers = active.map(|&c| scratch.connection[c as usize]);
+            scratch.carry.push(numbers);
+        }
+        scratch.ways.clear();
+        for &number in &scratch.connections {
+            let path = self.connections[number as usize].path.iter();
+            let numbers = path.map(|&r| scratch.resource[r as usize]);
+            scratch.ways.push(numbers);
+        }
+        scratch.shares.clear();
+        scratch.shares.resize(scratch.connections.len(), 0.0);
+        scratch.sharing.fill(
+            &scratch.rates,
+            &scratch.carry,
+            &scratch.ways,
+            &mut scratch.shares,
+        );
+        for (&number, &rate) in scratch.connections.iter().zip(&scratch.shares) {
             let connection = &mut self.connections[number as usize];
             // Who has a rate has an end already.
             if connection.rate == rate {

@@ -40,6 +40,33 @@ struct Left {
 pub(super) struct Sharing {
     left: Vec<Left>,
     heap: BinaryHeap<Reverse<Offer>>,
+    /// By flow: whether it has its rate.
+    frozen: Vec<bool>,
+}
+
+/// Lists of numbers, one behind the other.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    all: Vec<u32>,
+    ends: Vec<u32>,
+}
+
+impl Lists {
+    pub(super) fn clear(&mut self) {
+        self.all.clear();
+        self.ends.clear();
+    }
+
+    /// Adds a list.
+    pub(super) fn push(&mut self, list: impl Iterator<Item = u32>) {
+        self.all.extend(list);
+        self.ends.push(self.all.len() as u32);
+    }
+
+    fn of(&self, list: u32) -> &[u32] {
+        let start = list.checked_sub(1).map_or(0, |at| self.ends[at as usize]);
+        &self.all[start as usize..self.ends[list as usize] as usize]
+    }
 }
 
 impl std::fmt::Debug for Left {
@@ -55,19 +82,21 @@ impl std::fmt::Debug for Offer {
 }
 
 impl Sharing {
-    /// Progressive filling. `resources` are those in use: for each, its rate and its flows. `paths[f]` are the resources of
-    /// flow f, as indices of `resources`. Sets `rates[f]`; flows without resources stay as they are.
-    pub(super) fn fill<'p>(
+    /// Progressive filling. `resources` are the rates of those in use, `flows` has the flows of each, and `paths` the resources
+    /// of each flow, by these numbers. Sets `rates[f]`; flows without resources stay as they are.
+    pub(super) fn fill(
         &mut self,
-        resources: &[(f64, &[u32])],
-        paths: impl Fn(u32) -> &'p [u32],
+        resources: &[f64],
+        flows: &Lists,
+        paths: &Lists,
         rates: &mut [f64],
-        frozen: &mut [bool],
     ) {
         self.left.clear();
         self.heap.clear();
-        for (i, &(rate, flows)) in resources.iter().enumerate() {
-            let flows = flows.len() as u32;
+        self.frozen.clear();
+        self.frozen.resize(rates.len(), false);
+        for (i, &rate) in resources.iter().enumerate() {
+            let flows = flows.of(i as u32).len() as u32;
             self.left.push(Left { rate, flows });
             if flows > 0 {
                 self.heap.push(Reverse(Offer {
@@ -87,12 +116,12 @@ impl Sharing {
                 self.heap.push(Reverse(Offer { share, ..offer }));
                 continue;
             }
-            for &flow in resources[offer.resource as usize].1 {
-                if std::mem::replace(&mut frozen[flow as usize], true) {
+            for &flow in flows.of(offer.resource) {
+                if std::mem::replace(&mut self.frozen[flow as usize], true) {
                     continue;
                 }
                 rates[flow as usize] = share;
-                for &resource in paths(flow) {
+                for &resource in paths.of(flow) {
                     let left = &mut self.left[resource as usize];
                     left.rate -= share;
                     left.flows -= 1;
@@ -114,15 +143,13 @@ pub fn max_min(capacity: &[f64], paths: &[Vec<u32>]) -> Vec<f64> {
             flows[resource as usize].push(flow as u32);
         }
     }
-    let resources: Vec<(f64, &[u32])> = capacity
-        .iter()
-        .zip(&flows)
-        .map(|(&c, f)| (c, f.as_slice()))
-        .collect();
+    let lists = |of: &[Vec<u32>]| {
+        let mut lists = Lists::default();
+        of.iter().for_each(|list| lists.push(list.iter().copied()));
+        lists
+    };
     let mut rates = vec![f64::INFINITY; paths.len()];
-    let mut frozen = vec![false; paths.len()];
-    let path = |flow: u32| paths[flow as usize].as_slice();
-    Sharing::default().fill(&resources, path, &mut rates, &mut frozen);
+    Sharing::default().fill(capacity, &lists(&flows), &lists(paths), &mut rates);
     rates
 }
 
