@@ -47,6 +47,8 @@ struct Flight {
     to: Rank,
     sent: ActionId,
     wanted: ActionId,
+    /// Bytes that both sides cast, of a message that goes in half its width.
+    cast: usize,
 }
 
 impl Flight {
@@ -60,6 +62,12 @@ impl Flight {
 
 #[derive(Clone, Copy)]
 enum Event {
+    /// A message has come that its receiver has to cast.
+    Comes {
+        part: Part,
+        id: ActionId,
+        bytes: usize,
+    },
     /// An action of a rank is done.
     Done { part: Part, id: ActionId },
     /// A rank has computed what its program says.
@@ -111,6 +119,7 @@ impl Agenda {
 /// What a rank is like.
 #[derive(Clone, Copy)]
 struct Nature {
+    host: usize,
     overhead: Time,
     /// Bytes per second.
     reduce: f64,
@@ -181,6 +190,7 @@ impl<'a, N: Network> Drive<'a, N> {
                 None => Default::default(),
             };
             Nature {
+                host,
                 overhead: overhead.into(),
                 reduce,
             }
@@ -274,7 +284,12 @@ impl<'a, N: Network> Drive<'a, N> {
         match event {
             Event::Done { part, id } => self.done(part, id, now),
             Event::Computed { rank } => self.go_on(rank, now),
+            Event::Comes { part, id, bytes } => self.work(part, id, bytes, now),
             Event::Meets { flight, message } => {
+                let now = match flight.cast {
+                    0 => now,
+                    bytes => self.occupy(flight.from, bytes, now),
+                };
                 let posting = &mut self.posting[flight.from];
                 let start = now.or_later(*posting);
                 *posting = start.latency(self.natures[flight.from].overhead);
@@ -360,9 +375,17 @@ impl<'a, N: Network> Drive<'a, N> {
                     (record.begun, record.ended) = (begun.at, at.at);
                     record.cause = begun.cause;
                 }
-                let wanted = Event::Done {
-                    part: flight.part(flight.to),
-                    id: flight.wanted,
+                let (part, id_wanted) = (flight.part(flight.to), flight.wanted);
+                let wanted = match flight.cast {
+                    0 => Event::Done {
+                        part,
+                        id: id_wanted,
+                    },
+                    bytes => Event::Comes {
+                        part,
+                        id: id_wanted,
+                        bytes,
+                    },
                 };
                 self.at(caused(at, id), wanted);
             }
@@ -463,7 +486,12 @@ impl<'a, N: Network> Drive<'a, N> {
         let (sent, wanted) = if sends { (half, other) } else { (other, half) };
         let (operation, from, to, lane, message, slice) = key;
         let since = sent.since.or_later(wanted.since);
-        let bytes = len as u64;
+        let is_far = self.natures[from].host != self.natures[to].host;
+        let is_narrow = is_far && self.operations[operation as usize].is_narrow();
+        let (bytes, cast) = match is_narrow {
+            true => (len as u64 / 2, len),
+            false => (len as u64, 0),
+        };
         let id = self.number(Kind::Message { to }, from, bytes);
         let stream = self.manner.streams.of(lane, message, slice);
         let event = Event::Meets {
@@ -473,6 +501,7 @@ impl<'a, N: Network> Drive<'a, N> {
                 to,
                 sent: sent.id,
                 wanted: wanted.id,
+                cast,
             },
             message: Message {
                 id,
@@ -488,9 +517,14 @@ impl<'a, N: Network> Drive<'a, N> {
         self.events.push(order, since, event);
     }
 
-    /// A reduction or copy: a rank's processor does one at a time.
+    /// A reduction, copy or cast, with which an action is done.
     fn work(&mut self, part: Part, id: ActionId, len: usize, now: Moment) {
-        let rank = part.rank;
+        let done = self.occupy(part.rank, len, now);
+        self.at(done, Event::Done { part, id });
+    }
+
+    /// When a rank's processor has worked through so many bytes: it does one thing at a time.
+    fn occupy(&mut self, rank: Rank, len: usize, now: Moment) -> Moment {
         let start = now.or_later(self.processors[rank]);
         let takes = Time::of_bytes(len as f64, self.natures[rank].reduce);
         let number = self.number(Kind::Work, rank, len as u64);
@@ -504,7 +538,7 @@ impl<'a, N: Network> Drive<'a, N> {
             record.cause = start.cause;
         }
         self.processors[rank] = done;
-        self.at(done, Event::Done { part, id });
+        done
     }
 
     /// A number for something that takes time, and its record.

@@ -163,7 +163,11 @@ impl<'a> Simulation<'a> {
     /// Runs `schedule` on a vector of `bytes`, out of place. Where ranks have parts, `bytes` are rounded up to a multiple of
     /// the ranks.
     pub fn run(&self, schedule: &Verified, bytes: usize) -> Result<Outcome, SimError> {
-        let operation = Operation::new(schedule, bytes);
+        self.run_one(Operation::new(schedule, bytes))
+    }
+
+    /// Runs one operation.
+    pub fn run_one(&self, operation: Operation<'_>) -> Result<Outcome, SimError> {
         let end = self.end(&[operation], &[Act::Start(0), Act::Wait(0)])?;
         Ok(Outcome {
             end: end.end,
@@ -173,7 +177,7 @@ impl<'a> Simulation<'a> {
             records: end.records,
             packets: end.packets,
             ranks: self.world.ranks(),
-            collective: schedule.collective,
+            collective: operation.schedule().collective,
         })
     }
 

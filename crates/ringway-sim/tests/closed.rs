@@ -11,7 +11,7 @@ use ringway_fabric::Fabric;
 use ringway_plan::{
     Algorithm, Collective, Link, Machine, Topology, Verified, generate, predict, verify,
 };
-use ringway_sim::{Level, Simulation, World};
+use ringway_sim::{Level, Operation, Simulation, World};
 
 /// Of a message: its sender's overhead and two links.
 const ALPHA: f64 = 2e-6 + 2.0 * 1.5e-6;
@@ -153,6 +153,34 @@ fn rings() {
     check(&BOTH, what, ring, &ranks, &SIZES);
     let what = (Collective::ReduceScatter, Algorithm::Ring);
     check(&BOTH, what, half_ring, &ranks, &SIZES);
+}
+
+#[test]
+fn half_precision_between_hosts_halves_the_wire_and_casts_twice() {
+    for p in [2, 3, 8] {
+        let fabric = star(p);
+        let what = (Collective::AllReduce, Algorithm::Hierarchical);
+        let case = Case::new(&fabric, 1, what);
+        for level in BOTH {
+            let simulation = Simulation::new(&fabric, &case.world)
+                .with_level(level)
+                .with_slice_bytes(1 << 40);
+            let operation = Operation::new(&case.schedule, 24 << 20).with_half_between_hosts();
+            let outcome = simulation.run_one(operation).unwrap();
+            // A ring: each message is cast, sent, and cast again; those of the first half are reduced after that.
+            let (p, n) = (p as f64, f64::from(24 << 20));
+            let messages = 2.0 * (p - 1.0);
+            let (wire, casts) = (n / p / 2.0 / RATE, 2.0 * n / p / REDUCE);
+            let want = messages * (ALPHA + wire + casts + 0.5 * n / p / REDUCE);
+            let got = outcome.end.at.seconds();
+            assert!(
+                (got / want - 1.0).abs() < 0.01,
+                "{p} on {level:?}: {got} for {want}"
+            );
+            let sent: f64 = outcome.hops.iter().step_by(2).map(|hop| hop.bytes).sum();
+            assert!((sent / (messages * n / 2.0) - 1.0).abs() < 0.01, "{sent}");
+        }
+    }
 }
 
 #[test]
@@ -337,13 +365,13 @@ fn ports_are_the_cost_models() {
 const THOUSAND: [(usize, usize); 4] = [(256, 1), (32, 8), (1024, 1), (128, 8)];
 
 #[test]
-#[ignore = "minutes in a release build: cargo nextest run -p ringway-sim --release --run-ignored all"]
+#[ignore = "minutes in a debug build: cargo nextest run -p ringway-sim --release --run-ignored all"]
 fn a_thousand_ports_all_reduce() {
     are_the_cost_models(&[Collective::AllReduce], &THOUSAND, &[1 << 22]);
 }
 
 #[test]
-#[ignore = "minutes in a release build: cargo nextest run -p ringway-sim --release --run-ignored all"]
+#[ignore = "minutes in a debug build: cargo nextest run -p ringway-sim --release --run-ignored all"]
 fn a_thousand_ports_with_parts() {
     let collectives = Collective::all(0).into_iter().filter(|c| c.has_parts());
     let collectives: Vec<_> = collectives.collect();
@@ -351,7 +379,7 @@ fn a_thousand_ports_with_parts() {
 }
 
 #[test]
-#[ignore = "minutes in a release build: cargo nextest run -p ringway-sim --release --run-ignored all"]
+#[ignore = "minutes in a debug build: cargo nextest run -p ringway-sim --release --run-ignored all"]
 fn a_thousand_ports_with_a_root() {
     let root = 0;
     let collectives = [

@@ -7,13 +7,12 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Context, Result};
 use clap::Args;
 use ringway_fabric::{Fabric, Hop, machine};
-use ringway_plan::{
-    Algorithm, Collective, Cost, DataType, Topology, choose, estimate, generate, verify,
-};
-use ringway_sim::{Simulation, World, expected_load};
+use ringway_plan::{Algorithm, Collective, Cost, DataType, Topology, choose, generate, verify};
+use ringway_sim::{Operation, Simulation, World, expected_load};
 
 use crate::{
     fabric::{self, Order},
+    machine::{half, halved, is_halved},
     output, size,
     table::{Side, table},
 };
@@ -51,7 +50,7 @@ pub(crate) struct Explain {
     #[arg(long, requires = "fabric")]
     simulate: bool,
     /// Elements of f32 go from host to host as f16 or bf16 in hierarchical all-reduces; in a job, that is the setting of this name.
-    #[arg(long, value_parser = half, requires = "fabric", conflicts_with = "simulate")]
+    #[arg(long, value_parser = half, requires = "fabric")]
     wire_between_hosts: Option<DataType>,
     /// In a job: how often to run each algorithm that is predicted to take 4 times as long as the choice at most. They take turns.
     #[arg(long, default_value_t = 3, conflicts_with = "fabric")]
@@ -59,13 +58,6 @@ pub(crate) struct Explain {
     /// As JSON.
     #[arg(long)]
     json: bool,
-}
-
-fn half(text: &str) -> Result<DataType, String> {
-    let dtype = text.parse().ok();
-    dtype
-        .filter(|dtype| matches!(dtype, DataType::F16 | DataType::Bf16))
-        .ok_or_else(|| "expected f16 or bf16".to_owned())
 }
 
 /// An algorithm's prediction.
@@ -134,13 +126,10 @@ impl Explain {
         let choice = choose(collective, self.size, &topology, &machine);
         let mut candidates = Vec::new();
         for (algorithm, cost) in choice.candidates {
-            let what = (collective, algorithm);
-            let is_meant = what == (Collective::AllReduce, Algorithm::Hierarchical)
-                && topology.hosts().len() > 1;
+            let is_meant = is_halved(collective, algorithm, &topology);
             let wire = self.wire_between_hosts.filter(|_| is_meant);
-            let narrow = machine.with_half_between_hosts();
             let cost = wire
-                .and_then(|_| estimate(collective, algorithm, self.size, &topology, &narrow))
+                .and_then(|_| halved(collective, algorithm, self.size, &topology, &machine))
                 .unwrap_or(cost);
             let crossing = wire.map_or(self.size, |wire| {
                 self.size / DataType::F32.size() * wire.size()
@@ -160,8 +149,12 @@ impl Explain {
                 false => None,
                 true => {
                     eprintln!("ringway: {collective} by {algorithm} in virtual time ...");
-                    let outcome =
-                        Simulation::new(fabric, world).run(&verify(schedule)?, self.size)?;
+                    let schedule = verify(schedule)?;
+                    let mut operation = Operation::new(&schedule, self.size);
+                    if wire.is_some() {
+                        operation = operation.with_half_between_hosts();
+                    }
+                    let outcome = Simulation::new(fabric, world).run_one(operation)?;
                     Some(outcome.end.at.into())
                 }
             };

@@ -12,13 +12,13 @@ use anyhow::{Context, Result};
 use clap::Args;
 use ringway::{Form, Recorded, Recording};
 use ringway_fabric::Fabric;
-use ringway_plan::{Algorithm, Collective, Verified, generate, verify};
-use ringway_sim::{Scenario, Simulation, World};
+use ringway_plan::{Algorithm, Collective, DataType, Verified, generate, verify};
+use ringway_sim::{Operation, Scenario, Simulation, World};
 
 use crate::{
     fabric::{self, Order},
     input,
-    machine::choose_on,
+    machine::{choose_on, half, is_halved},
     output,
     sim::Flags,
     size,
@@ -54,6 +54,9 @@ pub(crate) struct Replay {
     /// `auto` is the cost model's choice for the fabric, `recorded` what the job took.
     #[arg(long, value_enum, default_value = "auto")]
     algorithm: Choice,
+    /// Elements of f32 go from host to host as f16 or bf16 in hierarchical all-reduces, as with the setting of this name.
+    #[arg(long, value_parser = half)]
+    wire_between_hosts: Option<DataType>,
     #[command(flatten)]
     scenario: Flags,
     /// As JSON.
@@ -79,6 +82,7 @@ impl Replay {
             world: fabric::world(&fabric, self.hosts, self.ranks_per_host, self.order)?,
             fabric: &fabric,
             choice: self.algorithm,
+            wire: self.wire_between_hosts,
             proved: HashMap::new(),
             known: HashMap::new(),
         };
@@ -120,10 +124,12 @@ struct Stage<'a> {
     world: World,
     scenario: Scenario,
     choice: Choice,
+    /// As what vectors of `f32` go from host to host.
+    wire: Option<DataType>,
     /// Schedules, which are the same for vectors of any size.
     proved: HashMap<(Collective, Algorithm), Verified>,
     /// What is simulated once is so for every call of the kind.
-    known: HashMap<(Collective, Algorithm, usize), Played>,
+    known: HashMap<(Collective, Algorithm, usize, bool), Played>,
 }
 
 impl Stage<'_> {
@@ -142,14 +148,18 @@ impl Stage<'_> {
             }
             _ => call.collective,
         };
-        let key = (collective, call.algorithm, call.bytes);
+        let is_f32 = call.dtype == DataType::F32;
+        let key = (collective, call.algorithm, call.bytes, is_f32);
         if let Some(&played) = self.known.get(&key) {
             return Ok(played);
         }
         let topology = self.world.topology();
         let algorithm = match self.choice {
             Choice::Recorded => call.algorithm,
-            Choice::Auto => choose_on(self.fabric, collective, call.bytes, &topology)?.algorithm,
+            Choice::Auto => {
+                let wire = self.wire.filter(|_| is_f32);
+                choose_on(self.fabric, collective, call.bytes, &topology, wire)?
+            }
         };
         let schedule = match self.proved.get(&(collective, algorithm)) {
             Some(proved) => proved.clone(),
@@ -159,9 +169,13 @@ impl Stage<'_> {
                 proved
             }
         };
+        let mut operation = Operation::new(&schedule, call.bytes);
+        if self.wire.is_some() && is_f32 && is_halved(collective, algorithm, &topology) {
+            operation = operation.with_half_between_hosts();
+        }
         let outcome = Simulation::new(self.fabric, &self.world)
             .with_scenario(self.scenario.clone())
-            .run(&schedule, call.bytes)
+            .run_one(operation)
             .with_context(|| format!("{collective} by {algorithm} of {} bytes", call.bytes))?;
         let played = Played {
             algorithm,

@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use ringway_fabric::{Distances, Fabric, Pattern, place};
-use ringway_plan::{Algorithm, Collective, Topology, Verified, generate, verify};
-use ringway_sim::{Level, Outcome, Simulation, World, chrome_trace};
+use ringway_plan::{Algorithm, Collective, DataType, Topology, Verified, generate, verify};
+use ringway_sim::{Level, Operation, Outcome, Simulation, World, chrome_trace};
 
 pub(crate) use scenario::Flags;
 
 use crate::{
     fabric::{self, Order},
-    machine::choose_on,
+    machine::{choose_on, half, is_halved},
     output::{self, Output},
     size,
 };
@@ -68,6 +68,9 @@ pub(crate) struct Sim {
     /// In which slices messages move; larger where vectors would have too many.
     #[arg(long, value_parser = size::positive, default_value = "128K")]
     slice: usize,
+    /// Elements of f32 go from host to host as f16 or bf16 in hierarchical all-reduces, as with the setting of this name.
+    #[arg(long, value_parser = half)]
+    wire_between_hosts: Option<DataType>,
     #[command(flatten)]
     scenario: Flags,
     #[command(flatten)]
@@ -103,6 +106,8 @@ enum Fidelity {
 /// A simulated operation.
 struct Run {
     algorithm: Algorithm,
+    /// As what elements go from host to host, if not as they are.
+    wire: Option<DataType>,
     outcome: Outcome,
     /// Of its algorithm's order of hosts: links between hosts that talk, on average.
     mean_hops: f64,
@@ -153,11 +158,19 @@ impl Sim {
                 if trace.is_some() || self.critical_path {
                     simulation = simulation.with_records();
                 }
+                let wire = self
+                    .wire_between_hosts
+                    .filter(|_| is_halved(collective, algorithm, &world.topology()));
+                let mut operation = Operation::new(schedule, bytes);
+                if wire.is_some() {
+                    operation = operation.with_half_between_hosts();
+                }
                 let outcome = simulation
-                    .run(schedule, bytes)
+                    .run_one(operation)
                     .with_context(|| format!("{collective} by {algorithm} of {bytes} bytes"))?;
                 runs.push(Run {
                     algorithm,
+                    wire,
                     outcome,
                     mean_hops: *mean_hops,
                 });
@@ -207,8 +220,8 @@ impl Sim {
                 }
                 "auto" => {
                     let topology = Topology::uniform(hosts, per_host);
-                    let choice = choose_on(fabric, collective, bytes, &topology)?;
-                    algorithms.push(choice.algorithm);
+                    let wire = self.wire_between_hosts;
+                    algorithms.push(choose_on(fabric, collective, bytes, &topology, wire)?);
                 }
                 name => algorithms.push(name.parse()?),
             }

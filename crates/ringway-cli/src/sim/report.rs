@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use ringway_fabric::{Fabric, Hop};
-use ringway_plan::Collective;
+use ringway_plan::{Collective, DataType};
 use ringway_sim::{HopLoad, Kind, Outcome, PortCounts, Time};
 
 use super::Run;
@@ -39,7 +39,10 @@ pub(super) fn as_text(
             let (name, busy) = hottest(fabric, outcome);
             vec![
                 size::show(outcome.bytes),
-                run.algorithm.to_string(),
+                match run.wire {
+                    Some(wire) => format!("{}, {wire} between hosts", run.algorithm),
+                    None => run.algorithm.to_string(),
+                },
                 format!("{:.1}", end.at.seconds() * 1e6),
                 format!("{:.2}", outcome.algbw() / 1e9),
                 format!("{:.2}", outcome.busbw() / 1e9),
@@ -275,6 +278,7 @@ pub(super) fn as_json(fabric: &Fabric, collective: Collective, runs: &[Run]) -> 
                 "busbw_gbps": outcome.busbw() / 1e9,
                 "messages": outcome.messages,
                 "mean_hops": run.mean_hops,
+                "wire_between_hosts": run.wire.map(DataType::name),
                 "busiest_links": links,
                 "packets": packets,
             })
