@@ -156,6 +156,8 @@ pub(crate) struct Drive<'a, N> {
     /// How many ranks are not at the end of their program, and the last that happened.
     undone: usize,
     end: Moment,
+    /// By operation: when the first rank started it, how many are not at its end, and when the last one was.
+    spans: Vec<(Option<Time>, usize, Time)>,
     changes: VecDeque<(Time, Change)>,
     down: Vec<usize>,
     /// Numbers of messages and reductions, and their records if these are kept.
@@ -170,6 +172,7 @@ pub(crate) struct End {
     pub(crate) messages: u64,
     pub(crate) carried: Vec<f64>,
     pub(crate) records: Vec<Record>,
+    pub(crate) operations: Vec<(Time, Option<Time>)>,
     pub(crate) packets: Option<PacketReport>,
 }
 
@@ -228,6 +231,7 @@ impl<'a, N: Network> Drive<'a, N> {
             sends: vec![0; n],
             undone: n,
             end: Moment::START,
+            spans: vec![(None, n, Time::default()); operations.len()],
             changes: changes.into(),
             down: Vec::new(),
             numbers: 0,
@@ -277,6 +281,11 @@ impl<'a, N: Network> Drive<'a, N> {
             messages: self.messages,
             carried: self.network.carried().to_vec(),
             records: self.records.unwrap_or_default(),
+            operations: self
+                .spans
+                .into_iter()
+                .map(|(begin, left, end)| (begin.unwrap_or_default(), (left == 0).then_some(end)))
+                .collect(),
         })
     }
 
@@ -325,6 +334,7 @@ impl<'a, N: Network> Drive<'a, N> {
                 Act::Start(operation) => {
                     let executor = self.executor(operation, rank);
                     self.executors[operation][rank] = Some(executor.into());
+                    self.spans[operation].0.get_or_insert(now.at);
                     let operation = operation as u32;
                     self.poll(Part { operation, rank }, now);
                 }
@@ -475,7 +485,11 @@ impl<'a, N: Network> Drive<'a, N> {
         }
         if !executor.is_done() {
             self.executors[operation as usize][rank] = Some(executor);
+            return;
         }
+        let (_, left, end) = &mut self.spans[operation as usize];
+        *left -= 1;
+        *end = now.at.max(*end);
     }
 
     fn half(&mut self, key: Key, len: usize, half: Half, sends: bool) {

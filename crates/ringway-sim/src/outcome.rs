@@ -47,6 +47,8 @@ pub struct Elapsed {
     pub messages: u64,
     /// By [`ringway_fabric::Hop::index`].
     pub hops: Vec<HopLoad>,
+    /// By operation: when the first rank started it, and when the last was at its end; none if it was under way at the end.
+    pub operations: Vec<(Time, Option<Time>)>,
 }
 
 /// By what nccl-tests multiplies the size by time to get what each rank's link carries in the best algorithm.

@@ -193,6 +193,7 @@ impl<'a> Simulation<'a> {
             end: end.end.at,
             messages: end.messages,
             hops: self.loads(&end),
+            operations: end.operations,
         })
     }
 

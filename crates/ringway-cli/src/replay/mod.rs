@@ -6,6 +6,7 @@ mod report;
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -13,7 +14,7 @@ use clap::Args;
 use ringway::{Form, Recorded, Recording};
 use ringway_fabric::Fabric;
 use ringway_plan::{Algorithm, Collective, DataType, Verified, generate, verify};
-use ringway_sim::{Operation, Scenario, Simulation, World};
+use ringway_sim::{Act, Elapsed, Operation, Scenario, Simulation, World};
 
 use crate::{
     fabric::{self, Order},
@@ -28,8 +29,8 @@ use program::{Played, Program};
 /// Simulate a recorded job on a fabric: what would it take on other hosts, links, with a slow host?
 ///
 /// A job records with the setting `record`. Collectives of all its ranks are simulated as those of all ranks on the fabric, of vectors as
-/// long; what the program did between stays as it was. Operations in flight together go one after the other. Single messages, forms with uneven parts
-/// and collectives of some of the ranks keep the time that they took.
+/// long; what the program did between stays as it was. Operations in flight together share the network. Single messages, forms with uneven parts
+/// and collectives of some of the ranks keep the time that they took; with such in flight, operations go one after the other.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  RINGWAY_RECORD=job.rec ringway run -n 2 -- python train.py\n  ringway fabric new leaf-spine --hosts 64 --leaves 8 --spines 4 > fabric.yaml\n  ringway replay job.rec fabric.yaml --steps 100\n  ringway replay job.rec fabric.yaml --slow host3:0.5 --json"
@@ -86,11 +87,17 @@ impl Replay {
             proved: HashMap::new(),
             known: HashMap::new(),
         };
-        let played: Result<Vec<Played>> = recording.calls.iter().map(|c| stage.play(c)).collect();
-        let played = played?;
+        let mut played = Vec::with_capacity(recording.calls.len());
+        let together = program::together(&recording, |call| stage.keeps(call));
+        for (call, &is_together) in recording.calls.iter().zip(&together) {
+            played.push(stage.play(call, is_together)?);
+        }
+        let program = Program::run(&recording, &together, &mut played, |calls, played, acts| {
+            stage.play_together(calls, played, acts)
+        })?;
         let (ranks, hosts) = (stage.world.ranks(), stage.world.topology().hosts().len());
         let report = report::Report {
-            program: Program::run(&recording, &played),
+            program,
             recording: &recording,
             played: &played,
             fabric: fabric.name(),
@@ -133,21 +140,22 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    fn play(&mut self, call: &Recorded) -> Result<Played> {
+    /// Whether a call keeps the time that it took.
+    fn keeps(&self, call: &Recorded) -> bool {
+        call.form != Form::Even || !call.is_world || self.world.ranks() < 2
+    }
+
+    /// An operation by itself, or, where it is in flight together with others, only its algorithm.
+    fn play(&mut self, call: &Recorded, is_together: bool) -> Result<Played> {
         let took = call.end.map(|end| end.saturating_sub(call.begin));
-        if call.form != Form::Even || !call.is_world || self.world.ranks() < 2 {
+        if self.keeps(call) {
             return Ok(Played {
                 algorithm: call.algorithm,
                 time: took.unwrap_or_default(),
                 is_kept: true,
             });
         }
-        let collective = match call.collective.root() {
-            Some(root) if root >= self.world.ranks() => {
-                Collective::parse(call.collective.name(), 0)?
-            }
-            _ => call.collective,
-        };
+        let collective = self.collective(call)?;
         let is_f32 = call.dtype == DataType::F32;
         let key = (collective, call.algorithm, call.bytes, is_f32);
         if let Some(&played) = self.known.get(&key) {
@@ -161,21 +169,17 @@ impl Stage<'_> {
                 choose_on(self.fabric, collective, call.bytes, &topology, wire)?
             }
         };
-        let schedule = match self.proved.get(&(collective, algorithm)) {
-            Some(proved) => proved.clone(),
-            None => {
-                let proved = verify(generate(collective, algorithm, &topology)?)?;
-                self.proved.insert((collective, algorithm), proved.clone());
-                proved
-            }
-        };
-        let mut operation = Operation::new(&schedule, call.bytes);
-        if self.wire.is_some() && is_f32 && is_halved(collective, algorithm, &topology) {
-            operation = operation.with_half_between_hosts();
+        if is_together {
+            return Ok(Played {
+                algorithm,
+                time: Duration::ZERO,
+                is_kept: false,
+            });
         }
-        let outcome = Simulation::new(self.fabric, &self.world)
-            .with_scenario(self.scenario.clone())
-            .run_one(operation)
+        let schedule = self.schedule(collective, algorithm)?;
+        let outcome = self
+            .simulation()
+            .run_one(self.operation(call, algorithm, &schedule))
             .with_context(|| format!("{collective} by {algorithm} of {} bytes", call.bytes))?;
         let played = Played {
             algorithm,
@@ -184,5 +188,65 @@ impl Stage<'_> {
         };
         self.known.insert(key, played);
         Ok(played)
+    }
+    /// Operations in flight together, with what the program does meanwhile.
+    fn play_together(
+        &mut self,
+        calls: &[&Recorded],
+        played: &[Played],
+        acts: &[Act],
+    ) -> Result<Elapsed> {
+        let mut schedules = Vec::with_capacity(calls.len());
+        for (call, played) in calls.iter().zip(played) {
+            let collective = self.collective(call)?;
+            schedules.push(self.schedule(collective, played.algorithm)?);
+        }
+        let both = calls.iter().zip(played).zip(&schedules);
+        let operations: Vec<Operation<'_>> = both
+            .map(|((call, played), schedule)| self.operation(call, played.algorithm, schedule))
+            .collect();
+        self.simulation()
+            .run_program(&operations, acts)
+            .with_context(|| format!("{} operations in flight together", calls.len()))
+    }
+
+    fn simulation(&self) -> Simulation<'_> {
+        Simulation::new(self.fabric, &self.world).with_scenario(self.scenario.clone())
+    }
+
+    /// What a call does, among the ranks on the fabric.
+    fn collective(&self, call: &Recorded) -> Result<Collective> {
+        Ok(match call.collective.root() {
+            Some(root) if root >= self.world.ranks() => {
+                Collective::parse(call.collective.name(), 0)?
+            }
+            _ => call.collective,
+        })
+    }
+
+    fn operation<'s>(
+        &self,
+        call: &Recorded,
+        algorithm: Algorithm,
+        schedule: &'s Verified,
+    ) -> Operation<'s> {
+        let operation = Operation::new(schedule, call.bytes);
+        let is_narrow = self.wire.is_some()
+            && call.dtype == DataType::F32
+            && is_halved(call.collective, algorithm, &self.world.topology());
+        match is_narrow {
+            true => operation.with_half_between_hosts(),
+            false => operation,
+        }
+    }
+
+    fn schedule(&mut self, collective: Collective, algorithm: Algorithm) -> Result<Verified> {
+        if let Some(proved) = self.proved.get(&(collective, algorithm)) {
+            return Ok(proved.clone());
+        }
+        let topology = self.world.topology();
+        let proved = verify(generate(collective, algorithm, &topology)?)?;
+        self.proved.insert((collective, algorithm), proved.clone());
+        Ok(proved)
     }
 }
