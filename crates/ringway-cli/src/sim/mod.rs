@@ -113,6 +113,13 @@ struct Run {
     mean_hops: f64,
 }
 
+impl Run {
+    /// Switches between hosts that talk, on average: one less than links. Hosts of a torus forward, and count.
+    fn mean_switches(&self) -> f64 {
+        (self.mean_hops - 1.0).max(0.0)
+    }
+}
+
 impl Sim {
     pub(crate) fn execute(self) -> Result<()> {
         self.packets.check(self.level == Fidelity::Packet)?;

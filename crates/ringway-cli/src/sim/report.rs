@@ -51,6 +51,7 @@ pub(super) fn as_text(
                 part(end.contention),
                 part(end.reduction),
                 format!("{:.2}", run.mean_hops),
+                format!("{:.2}", run.mean_switches()),
                 name,
                 busy,
             ]
@@ -67,6 +68,7 @@ pub(super) fn as_text(
         ("contention %", Side::Right),
         ("reduction %", Side::Right),
         ("hops", Side::Right),
+        ("switches", Side::Right),
         ("busiest link", Side::Left),
         ("busy %", Side::Right),
     ];
@@ -278,6 +280,7 @@ pub(super) fn as_json(fabric: &Fabric, collective: Collective, runs: &[Run]) -> 
                 "busbw_gbps": outcome.busbw() / 1e9,
                 "messages": outcome.messages,
                 "mean_hops": run.mean_hops,
+                "mean_switches": run.mean_switches(),
                 "wire_between_hosts": run.wire.map(DataType::name),
                 "busiest_links": links,
                 "packets": packets,
