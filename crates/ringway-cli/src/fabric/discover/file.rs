@@ -37,14 +37,35 @@ impl Links {
     }
 }
 
+/// The leaves of hosts' cards, numbered as they come, the first cards' first; if a switch is named at each. `switches` has the names
+/// by host and card, empty where there is none.
+pub(super) fn by_lldp(switches: &[Vec<String>]) -> Option<Vec<Vec<usize>>> {
+    let cards = switches.first().map_or(0, Vec::len);
+    let is_named = |names: &Vec<String>| {
+        names.len() == cards && cards > 0 && !names.iter().any(String::is_empty)
+    };
+    if !switches.iter().all(is_named) {
+        return None;
+    }
+    let mut known: Vec<&String> = Vec::new();
+    for name in (0..cards).flat_map(|card| switches.iter().map(move |names| &names[card])) {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    let number = |name: &String| known.iter().position(|known| *known == name);
+    let leaves = |names: &Vec<String>| names.iter().filter_map(number).collect();
+    Some(switches.iter().map(leaves).collect())
+}
+
 /// What was found.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     /// Of hosts.
     pub(super) names: Vec<String>,
-    /// By host, from 0.
-    pub(super) racks: Vec<usize>,
-    pub(super) racks_are: &'static str,
+    /// By host and card: the number of its leaf, from 0.
+    pub(super) leaves: Vec<Vec<usize>>,
+    pub(super) leaves_are: &'static str,
     pub(super) links: Links,
     /// The first; the others are taken to be alike.
     pub(super) host: Host,
@@ -53,7 +74,8 @@ pub(super) struct Found {
 impl Found {
     /// The file.
     pub(super) fn text(&self) -> String {
-        let racks = self.racks.iter().max().map_or(1, |last| last + 1);
+        let leaves = self.leaves.iter().flatten().max();
+        let leaves = leaves.map_or(1, |last| last + 1);
         let (group, foreign) = group(&self.names);
         let mut text = String::from(
             "# Written by `ringway fabric discover`. Each value says whether it was read on the first host, measured\n\
@@ -70,14 +92,14 @@ impl Found {
         let _ = writeln!(
             text,
             "\nswitches:\n  # Which hosts are at one leaf: {}.",
-            self.racks_are
+            self.leaves_are
         );
-        let _ = writeln!(text, "  - {{name: leaf, count: {racks}, tier: leaf}}");
-        if racks > 1 {
+        let _ = writeln!(text, "  - {{name: leaf, count: {leaves}, tier: leaf}}");
+        if leaves > 1 {
             text += "  # What is above the leaves is guessed: one spine for all that is there.\n";
             text += "  - {name: spine, count: 1, tier: spine}\n";
         }
-        self.links(&group, racks, &mut text);
+        self.links(&group, leaves, &mut text);
         text
     }
 
@@ -98,7 +120,7 @@ impl Found {
                 _ => "read: /sys/bus/pci/devices",
             },
         );
-        line("nics", "1".to_owned(), &nics(host));
+        line("nics", host.rails().len().max(1).to_string(), &nics(host));
         line(
             "numa",
             host.numa.to_string(),
@@ -111,18 +133,15 @@ impl Found {
                 "read: numa_node of each",
             );
         }
-        if let Some(nic) = host.nics.first() {
-            line(
-                "nic_numa",
-                format!("[{}]", nic.numa),
-                "read: numa_node of the first card",
-            );
+        if !host.nics.is_empty() {
+            let numa: Vec<usize> = host.rails().iter().map(|nic| nic.numa).collect();
+            line("nic_numa", format!("{numa:?}"), "read: numa_node of each");
         }
         let at = text.rfind("    count:").unwrap_or(0);
         text.replace_range(at..at + 4, &format!("  - name: {group}\n    "));
     }
 
-    fn links(&self, group: &str, racks: usize, text: &mut String) {
+    fn links(&self, group: &str, leaves: usize, text: &mut String) {
         let links = &self.links;
         let quantity = |bits: f64| format!("{}kbit/s", (bits / 1e3).round().max(1.0));
         let latency = format!("{}ns", (links.latency * 1e9).round().max(1.0));
@@ -131,14 +150,21 @@ impl Found {
             "\nlinks:\n  # Rates are {}, latencies {}.",
             links.rate_is, links.latency_is
         );
-        for (at, rack) in self.racks.iter().enumerate() {
-            let _ = writeln!(
-                text,
-                "  - {{from: {group}{at}, to: leaf{rack}, join: full, rate: {}, latency: {latency}}}",
-                quantity(links.rate)
-            );
+        for (at, cards) in self.leaves.iter().enumerate() {
+            for same in cards.chunk_by(|a, b| a == b) {
+                let parallel = match same.len() {
+                    1 => String::new(),
+                    several => format!(", parallel: {several}"),
+                };
+                let _ = writeln!(
+                    text,
+                    "  - {{from: {group}{at}, to: leaf{}, join: full, rate: {}, latency: {latency}{parallel}}}",
+                    same[0],
+                    quantity(links.rate)
+                );
+            }
         }
-        if racks > 1 {
+        if leaves > 1 {
             let each = links.upwards.unwrap_or(links.rate);
             let is = if links.upwards.is_some() {
                 "measured"
@@ -149,11 +175,19 @@ impl Found {
                 text,
                 "  # What a leaf's hosts get upwards together is {is}."
             );
-            for rack in 0..racks {
-                let members = self.racks.iter().filter(|r| **r == rack).count();
+            for leaf in 0..leaves {
+                let at_leaf = self
+                    .leaves
+                    .iter()
+                    .map(|cards| cards.iter().filter(|l| **l == leaf));
+                // What was measured is of a host, however many of its cards are there.
+                let members: usize = match links.upwards {
+                    Some(_) => at_leaf.filter(|cards| cards.clone().count() > 0).count(),
+                    None => at_leaf.map(Iterator::count).sum(),
+                };
                 let _ = writeln!(
                     text,
-                    "  - {{from: leaf{rack}, to: spine0, join: full, rate: {}, latency: {latency}}}",
+                    "  - {{from: leaf{leaf}, to: spine0, join: full, rate: {}, latency: {latency}}}",
                     quantity(each * members as f64)
                 );
             }
@@ -162,17 +196,11 @@ impl Found {
 }
 
 fn nics(host: &Host) -> String {
-    match &host.nics[..] {
-        [] => "guessed: no card was found".to_owned(),
-        [one] => format!("read: {}", plain(&one.name)),
-        all => {
-            let names: Vec<String> = all.iter().map(|nic| plain(&nic.name)).collect();
-            format!(
-                "of {}, which are {}: links of more than one are to be added by hand",
-                all.len(),
-                names.join(" ")
-            )
-        }
+    let names: Vec<String> = host.rails().iter().map(|nic| plain(&nic.name)).collect();
+    match (names.len(), host.nics.len()) {
+        (0, _) => "guessed: no card was found".to_owned(),
+        (rails, all) if rails == all => format!("read: {}", names.join(" ")),
+        (_, all) => format!("read: {}, the fastest of {all}", names.join(" ")),
     }
 }
 
@@ -215,17 +243,17 @@ mod tests {
             name: name.to_owned(),
             numa: 1,
             rate: Some(100e9),
+            switch: None,
         };
         let host = Host {
             numa: 2,
             gpus: vec![0, 0, 1, 1],
             nics: vec![nic("eth0"), nic("eth1")],
-            switch: None,
         };
         Found {
             names: names.iter().map(|&name| name.to_owned()).collect(),
-            racks: racks.to_vec(),
-            racks_are: "measured",
+            leaves: racks.iter().map(|&rack| vec![rack; 2]).collect(),
+            leaves_are: "measured",
             links: Links {
                 upwards: Some(25e9),
                 ..Links::read(&host)
@@ -241,7 +269,8 @@ mod tests {
         assert_eq!(fabric.hosts(), 4);
         assert_eq!(levels(&fabric), [[0, 1, 0, 1]]);
         let kind = fabric.host(0).unwrap();
-        assert_eq!((kind.gpus, kind.nics, kind.numa), (4, 1, 2));
+        assert_eq!((kind.gpus, kind.nics, kind.numa), (4, 2, 2));
+        assert_eq!(kind.nic_numa, [1, 1]);
         assert!(fabric.node("node3").is_some());
         // Two hosts of 25 Gbit/s.
         let up = fabric
@@ -253,6 +282,28 @@ mod tests {
     }
 
     #[test]
+    fn cards_at_switches_of_their_own_are_rails() {
+        let names = |all: [&str; 2]| all.map(str::to_owned).to_vec();
+        let switches = [["a0", "b0"], ["a1", "b1"], ["a0", "b0"]].map(names);
+        let leaves = by_lldp(&switches).unwrap();
+        assert_eq!(leaves, [[0, 2], [1, 3], [0, 2]]);
+        assert_eq!(by_lldp(&[names(["a0", ""])]), None);
+        assert_eq!(by_lldp(&[Vec::new()]), None);
+        let rails = Found {
+            leaves,
+            ..found(&["node0", "node1", "node2"], &[0, 0, 0])
+        };
+        let text = rails.text();
+        let fabric = Fabric::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        let leaf = |host: &str, nic: usize| {
+            let links = fabric.links_of(fabric.node(host).unwrap());
+            fabric.node_name(links[nic].1)
+        };
+        assert_eq!([leaf("node2", 0), leaf("node2", 1)], ["leaf0", "leaf2"]);
+        assert_eq!([leaf("node1", 0), leaf("node1", 1)], ["leaf1", "leaf3"]);
+    }
+
+    #[test]
     fn hosts_of_any_names_and_a_host_alone_are_fabrics_too() {
         let text = found(&["gpu-a\n", "gpu-b"], &[0, 0]).text();
         assert!(
@@ -261,6 +312,7 @@ mod tests {
         );
         assert_eq!(Fabric::parse(&text).unwrap().hosts(), 2);
         let mut alone = found(&["x"], &[0]);
+        alone.leaves = vec![vec![0]];
         alone.host = Host {
             numa: 1,
             ..Host::default()

@@ -8,7 +8,7 @@ use ringway_fabric::{opponent, turns};
 
 use super::{
     cluster::{median, racks},
-    file::{Found, Links},
+    file::{Found, Links, by_lldp},
     look::Host,
 };
 
@@ -27,8 +27,11 @@ const ROUNDS: usize = 10;
 /// Bytes of a name.
 const NAME: usize = 64;
 
-/// What a rank says of its host: its name, and its switch's.
-type Card = [u8; 2 * NAME];
+/// The most cards of a host whose switches are told.
+const RAILS: usize = 8;
+
+/// What a rank says of its host: its name, and those of its cards' switches.
+type Card = [u8; (1 + RAILS) * NAME];
 
 /// Measures, as all ranks of a job; what was found is rank 0's.
 pub(super) fn measure(launch: Launch, host: Host) -> Result<Option<Found>> {
@@ -36,11 +39,13 @@ pub(super) fn measure(launch: Launch, host: Host) -> Result<Option<Found>> {
     let cards = cards(&comm, &host)?;
     let (mut names, mut leaders, mut switches) = (Vec::new(), Vec::new(), Vec::new());
     for (rank, card) in cards.iter().enumerate() {
-        let [name, switch] = [&card[..NAME], &card[NAME..]].map(text);
+        let mut texts = card.chunks_exact(NAME).map(text);
+        let name = texts.next().unwrap_or_default();
         if !names.contains(&name) {
             names.push(name);
             leaders.push(rank);
-            switches.push(switch);
+            let rails = host.rails().len().clamp(1, RAILS);
+            switches.push(texts.take(rails).collect());
         }
     }
     let hosts = names.len();
@@ -63,19 +68,26 @@ pub(super) fn measure(launch: Launch, host: Host) -> Result<Option<Found>> {
         .iter()
         .map(|row| row.iter().map(|p| p.0).collect())
         .collect();
-    let (racks, racks_are) = match by_lldp(&switches) {
-        Some(racks) => (racks, "read, by LLDP"),
+    // Of more cards than are told, all are taken to be at the first one's leaf.
+    let named = by_lldp(&switches).filter(|_| host.rails().len() <= RAILS);
+    let at_one = |racks: Vec<usize>| -> Vec<Vec<usize>> {
+        let rails = host.rails().len().max(1);
+        racks.into_iter().map(|rack| vec![rack; rails]).collect()
+    };
+    let (leaves, leaves_are) = match named {
+        Some(leaves) => (leaves, "read, by LLDP"),
         None => match racks(&rates) {
             Some(racks) => (
-                racks,
+                at_one(racks),
                 "measured: pairs of a rack were quicker while all exchanged messages",
             ),
             None => (
-                vec![0; hosts],
+                at_one(vec![0; hosts]),
                 "guessed: no pair was clearly quicker than others",
             ),
         },
     };
+    let racks: Vec<usize> = leaves.iter().map(|cards| cards[0]).collect();
     let pairs = || (0..hosts).flat_map(|a| (0..a).map(move |b| (a, b)));
     let both = |within: bool| -> Vec<f64> {
         pairs()
@@ -97,8 +109,8 @@ pub(super) fn measure(launch: Launch, host: Host) -> Result<Option<Found>> {
     };
     Ok(Some(Found {
         names,
-        racks,
-        racks_are,
+        leaves,
+        leaves_are,
         links,
         host,
     }))
@@ -106,36 +118,22 @@ pub(super) fn measure(launch: Launch, host: Host) -> Result<Option<Found>> {
 
 fn cards(comm: &Communicator, host: &Host) -> Result<Vec<Card>> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("the host's name")?;
-    let mut mine = [0; 2 * NAME];
-    let switch = host.switch.as_deref().unwrap_or_default();
-    for (at, text) in [(0, name.trim()), (NAME, switch)] {
+    let mut mine = [0; (1 + RAILS) * NAME];
+    let switches = host.rails().iter().map(|nic| nic.switch.as_deref());
+    let texts = std::iter::once(name.trim()).chain(switches.map(Option::unwrap_or_default));
+    for (place, text) in mine.chunks_exact_mut(NAME).zip(texts) {
         let text = &text.as_bytes()[..text.floor_char_boundary(NAME)];
-        mine[at..at + text.len()].copy_from_slice(text);
+        place[..text.len()].copy_from_slice(text);
     }
     let mut all = vec![0; comm.size() * mine.len()];
     comm.all_gather(&mine, &mut all)?;
-    let (cards, _) = all.as_chunks::<{ 2 * NAME }>();
+    let (cards, _) = all.as_chunks::<{ (1 + RAILS) * NAME }>();
     Ok(cards.to_vec())
 }
 
 fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.trim_end_matches('\0').to_owned()
-}
-
-/// Racks, if every host has a neighbour.
-fn by_lldp(switches: &[String]) -> Option<Vec<usize>> {
-    if switches.iter().any(String::is_empty) {
-        return None;
-    }
-    let mut known: Vec<&String> = Vec::new();
-    let rack = |switch| {
-        known.iter().position(|k| *k == switch).unwrap_or_else(|| {
-            known.push(switch);
-            known.len() - 1
-        })
-    };
-    Some(switches.iter().map(rack).collect())
 }
 
 /// One rank of each host.
@@ -228,10 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lldp_tells_racks_if_all_hosts_have_a_neighbour() {
-        let names = |all: [&str; 3]| all.map(str::to_owned).to_vec();
-        assert_eq!(by_lldp(&names(["b", "a", "b"])), Some(vec![0, 1, 0]));
-        assert_eq!(by_lldp(&names(["b", "", "b"])), None);
+    fn names_end_where_they_end() {
         assert_eq!(text(b"leaf\0\0"), "leaf");
     }
 }

@@ -10,8 +10,18 @@ pub(super) struct Host {
     /// NUMA nodes of GPUs.
     pub(super) gpus: Vec<usize>,
     pub(super) nics: Vec<Nic>,
-    /// The switch that LLDP names at the first card.
-    pub(super) switch: Option<String>,
+}
+
+impl Host {
+    /// The cards that messages of jobs use: those of the highest rate, and one where no rate is known.
+    pub(super) fn rails(&self) -> &[Nic] {
+        let known = self.nics.iter().filter(|nic| nic.rate.is_some()).count();
+        let fastest = self.nics.iter().filter(|nic| nic.rate == self.nics[0].rate);
+        match known {
+            0 => &self.nics[..self.nics.len().min(1)],
+            _ => &self.nics[..fastest.count()],
+        }
+    }
 }
 
 /// A network card with a link.
@@ -21,6 +31,8 @@ pub(super) struct Nic {
     pub(super) numa: usize,
     /// Bits per second; the kernel tells it of links that are up.
     pub(super) rate: Option<f64>,
+    /// The switch that LLDP names at it.
+    pub(super) switch: Option<String>,
 }
 
 pub(super) fn name(root: &Root) -> String {
@@ -31,16 +43,18 @@ pub(super) fn name(root: &Root) -> String {
 pub(super) fn host(root: &Root) -> Host {
     let numa = root.names("sys/devices/system/node");
     let numa = numa.iter().filter(|name| is_numbered(name, "node")).count();
-    let nics = nics(root, numa.max(1));
-    let switch = nics.first().and_then(|nic| {
-        let said = root.output(&["lldpcli", "show", "neighbors", "-f", "json"]);
-        neighbour(&serde_json::from_str(&said.ok()?).ok()?, &nic.name)
-    });
+    let mut nics = nics(root, numa.max(1));
+    let said = root.output(&["lldpcli", "show", "neighbors", "-f", "json"]);
+    let said = said.ok().and_then(|said| serde_json::from_str(&said).ok());
+    if let Some(said) = said.filter(|_| !nics.is_empty()) {
+        for nic in &mut nics {
+            nic.switch = neighbour(&said, &nic.name);
+        }
+    }
     Host {
         numa: numa.max(1),
         gpus: gpus(root, numa.max(1)),
         nics,
-        switch,
     }
 }
 
@@ -78,7 +92,7 @@ fn gpus(root: &Root, nodes: usize) -> Vec<usize> {
         .collect()
 }
 
-/// Cards that are devices, not bridges and tunnels, and whose link is up, where any are.
+/// Cards that are devices, not bridges and tunnels, and whose link is up, where any are; the fastest first.
 fn nics(root: &Root, nodes: usize) -> Vec<Nic> {
     let all: Vec<Nic> = root
         .names("sys/class/net")
@@ -92,15 +106,17 @@ fn nics(root: &Root, nodes: usize) -> Vec<Nic> {
             Nic {
                 numa: node(root, &format!("{path}/device"), nodes),
                 rate: rate.map(|rate| rate as f64 * 1e6),
+                switch: None,
                 name,
             }
         })
         .collect();
-    let up: Vec<Nic> = all
+    let mut up: Vec<Nic> = all
         .iter()
         .filter(|nic| nic.rate.is_some())
         .cloned()
         .collect();
+    up.sort_by(|a, b| b.rate.unwrap_or(0.0).total_cmp(&a.rate.unwrap_or(0.0)));
     if up.is_empty() { all } else { up }
 }
 
@@ -168,6 +184,8 @@ mod tests {
                 ("sys/class/net/eth0/device/numa_node", "1\n"),
                 ("sys/class/net/eth1/speed", "-1\n"),
                 ("sys/class/net/eth1/device/numa_node", "0\n"),
+                ("sys/class/net/eth2/speed", "200000\n"),
+                ("sys/class/net/eth2/device/numa_node", "1\n"),
                 ("sys/class/net/docker0/speed", "10000\n"),
             ],
         );
@@ -177,18 +195,26 @@ mod tests {
             name: "eth0".to_owned(),
             numa: 1,
             rate: Some(100e9),
+            switch: None,
+        };
+        let eth2 = Nic {
+            name: "eth2".to_owned(),
+            rate: Some(200e9),
+            ..eth0.clone()
         };
         let expected = Host {
             numa: 2,
             gpus: vec![1, 0],
-            nics: vec![eth0],
-            switch: None,
+            nics: vec![eth2, eth0],
         };
-        assert_eq!(host(&root), expected);
+        let found = host(&root);
+        assert_eq!(found, expected);
+        let rails: Vec<&str> = found.rails().iter().map(|n| n.name.as_str()).collect();
+        assert_eq!(rails, ["eth2"]);
         let empty = Tree::new("empty", &[("proc/version", "")]);
         let root = Root::recorded(&empty.0).unwrap();
         let nothing = host(&root);
-        assert_eq!((nothing.numa, nothing.nics.len()), (1, 0));
+        assert_eq!((nothing.numa, nothing.rails().len()), (1, 0));
     }
 
     #[test]

@@ -13,11 +13,11 @@ use ringway::bootstrap::{BootstrapError, Launch};
 use ringway_doctor::host::Root;
 
 use crate::output;
-use file::{Found, Links};
+use file::{Found, Links, by_lldp};
 
 /// Write a fabric file of what this host shows, or, as all ranks of a job, of what its hosts show and links do.
 ///
-/// Of a host: NUMA nodes, GPUs, network cards with their rates, and the switches that LLDP names (`lldpcli`). In a job, pairs of hosts exchange
+/// Of a host: NUMA nodes, GPUs, network cards with their rates, and the switches that LLDP names (`lldpcli`): the fastest cards are its rails. In a job, pairs of hosts exchange
 /// messages, all hosts at once, each with each other: hosts between which that goes quicker are taken to be in one rack. Every
 /// value in the file says whether it was read, measured or guessed. What is above the racks nobody can see from hosts: it is
 /// written as one spine that lets pass what was measured.
@@ -56,16 +56,20 @@ impl Discover {
             },
         };
         let found = match launch {
-            None => Found {
-                names: vec![look::name(&root)],
-                racks: vec![0],
-                racks_are: match host.switch {
-                    Some(_) => "read, by LLDP",
-                    None => "guessed",
-                },
-                links: Links::read(&host),
-                host,
-            },
+            None => {
+                let switches = host.rails().iter().map(|nic| nic.switch.clone());
+                let named = by_lldp(&[switches.map(Option::unwrap_or_default).collect()]);
+                Found {
+                    names: vec![look::name(&root)],
+                    leaves_are: match named {
+                        Some(_) => "read, by LLDP",
+                        None => "guessed",
+                    },
+                    leaves: named.unwrap_or_else(|| vec![vec![0; host.rails().len().max(1)]]),
+                    links: Links::read(&host),
+                    host,
+                }
+            }
             Some(launch) => match job::measure(launch, host)? {
                 Some(found) => found,
                 // Rank 0 writes for all.
