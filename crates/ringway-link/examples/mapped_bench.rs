@@ -204,6 +204,7 @@ impl Bench {
             plan: Arc::clone(plan),
             input,
             output,
+            places: None,
         };
         let deadline = Instant::now() + Duration::from_secs(60);
         Ok(self.group.run(&call, deadline, &|| false)?)

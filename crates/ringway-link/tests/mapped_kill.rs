@@ -99,6 +99,7 @@ fn work(rank: usize, name: &str) -> MappedError {
                     plan: Arc::clone(plan),
                     input: memory,
                     output: memory,
+                    places: None,
                 };
                 if let Err(error) = group.run(&call, Instant::now() + DEADLINE, &|| false) {
                     return error;

@@ -4,12 +4,21 @@
 //! cargo build --release --examples
 //! ringway run -n 2 -- target/release/examples/batching
 //!
-//! [0] one by one: ... ms; in flight together: ... ms; in ... batches: ... ms, the last after ... ms; as one vector: ... ms
+//! [0] one by one: ... ms; in flight together: ... ms; in ... batches: ... ms, the last after ... ms, with a fixed window of
+//!     10 ms after ... ms; as one vector: ... ms
 //! ```
 
-use std::time::{Duration, Instant};
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
-use ringway::{AllReduce, Batcher, Communicator, Error, ReduceOp};
+use ringway::{AllReduce, BatchLimits, Batcher, Communicator, Error, ReduceOp};
+
+const CLOCKED: BatchLimits = BatchLimits {
+    window: Duration::from_millis(10),
+    bytes: 64 << 20..=64 << 20,
+};
 
 fn tensors() -> Vec<Vec<f32>> {
     let len = |i: usize| 1024 + i * 7919 % 15_361;
@@ -55,6 +64,25 @@ fn in_batches(comm: &Communicator, batcher: &Batcher<f32>) -> Result<[Duration; 
     Ok([began.elapsed(), last.elapsed()])
 }
 
+/// Where nothing but the clock closes a batch: from the last tensor's adding to its end.
+fn by_clock(comm: &Communicator, batcher: &Batcher<f32>) -> Result<Duration, Error> {
+    let tensors = tensors();
+    comm.barrier()?;
+    let tickets: Vec<_> = tensors
+        .into_iter()
+        .map(|tensor| batcher.add(tensor))
+        .collect();
+    let last = Instant::now();
+    while tickets.last().is_some_and(|ticket| !ticket.is_done()) {
+        sleep(Duration::from_micros(100));
+    }
+    let took = last.elapsed();
+    for ticket in tickets {
+        ticket.wait()?;
+    }
+    Ok(took)
+}
+
 fn as_one(comm: &Communicator) -> Result<Duration, Error> {
     let mut vector = tensors().concat();
     comm.barrier()?;
@@ -66,25 +94,29 @@ fn as_one(comm: &Communicator) -> Result<Duration, Error> {
 fn main() -> Result<(), Error> {
     let comm = ringway::init()?;
     let batcher = comm.batcher(ReduceOp::Average)?;
+    let clocked = comm.batcher_with(ReduceOp::Average, CLOCKED)?;
     const ROUNDS: u64 = 20;
     // The first round warms up; of the others the best counts.
-    let [mut single, mut flight, mut one] = [Duration::MAX; 3];
+    let [mut single, mut flight, mut one, mut late] = [Duration::MAX; 4];
     let mut batched = [Duration::MAX; 2];
     for _ in 0..=ROUNDS {
         single = single.min(one_by_one(&comm)?);
         flight = flight.min(together(&comm)?);
         one = one.min(as_one(&comm)?);
+        late = late.min(by_clock(&comm, &clocked)?);
         batched = batched.min(in_batches(&comm, &batcher)?);
     }
     if comm.rank() == 0 {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         println!(
-            "one by one: {:.1} ms; in flight together: {:.1} ms; in {} batches: {:.1} ms, the last after {:.1} ms; as one vector: {:.1} ms",
+            "one by one: {:.1} ms; in flight together: {:.1} ms; in {} batches: {:.1} ms, the last after {:.1} ms, with a fixed \
+             window of 10 ms after {:.1} ms; as one vector: {:.1} ms",
             ms(single),
             ms(flight),
             batcher.stats().batches / (ROUNDS + 1),
             ms(batched[0]),
             ms(batched[1]),
+            ms(late),
             ms(one),
         );
     }

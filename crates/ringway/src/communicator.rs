@@ -75,11 +75,16 @@ impl Communicator {
     /// What carries this communicator's collectives: `shm` where all ranks share a host's memory, else the
     /// transport of its messages.
     pub fn path(&self) -> String {
-        if self.group.mapped.is_some() {
+        if self.is_mapped() {
             "shm".to_owned()
         } else {
             self.transport()
         }
+    }
+
+    /// Whether all ranks share a host's memory.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.group.mapped.is_some()
     }
 
     /// Ends the job on all ranks: every call, here and there, returns an error that says `reason`, within 1 s.
@@ -351,6 +356,7 @@ impl Communicator {
         let operands = Operands {
             input: request.input,
             output: request.output,
+            places: request.places.clone(),
             dtype: request.dtype,
             op: request.op,
             finish: request.op.map_or(Finish::None, divide),

@@ -58,7 +58,7 @@ pub use ringway_codec as codec;
 pub use ringway_kernels::Element;
 pub use ringway_link::RegisteredMemory;
 pub use ringway_plan::{Algorithm, Collective, Cost, DataType, Link, Machine, Rank, ReduceOp};
-pub use ringway_sys::Memory;
+pub use ringway_sys::{Memory, Places};
 pub use start::{Builder, init};
 
 pub use work::{AllReduce, Pending, Scope, Scoped, Work};

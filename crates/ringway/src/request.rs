@@ -4,7 +4,7 @@ use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use ringway_link::shm::mapped::{self, MappedCall, MappedPlan};
 use ringway_plan::{Algorithm, Collective, DataType, Layout, Rank, ReduceOp, Verified};
-use ringway_sys::Memory;
+use ringway_sys::{Memory, Places};
 
 use crate::Error;
 
@@ -21,6 +21,8 @@ pub struct Request {
     pub(crate) op: Option<ReduceOp>,
     pub(crate) input: Memory,
     pub(crate) output: Memory,
+    /// Where input and output both lie if not in a row; they are empty then.
+    pub(crate) places: Option<Arc<Places>>,
     pub(crate) parts: Option<Parts>,
     pub(crate) priority: u8,
     pub(crate) timeout: Option<Duration>,
@@ -52,6 +54,7 @@ impl Request {
             op: None,
             input,
             output,
+            places: None,
             parts: None,
             priority: 0,
             timeout: None,
@@ -64,6 +67,21 @@ impl Request {
     pub const fn reduce_op(mut self, op: ReduceOp) -> Self {
         self.op = Some(op);
         self
+    }
+
+    /// Input and output of an all_reduce are what lies in these places, as if it were in a row. Each has whole elements; other ranks
+    /// may cut the vector elsewhere. What [`Request::new`] was given does not count.
+    pub fn places(mut self, places: Arc<Places>) -> Self {
+        self.places = Some(places);
+        self
+    }
+
+    /// Bytes of input and output.
+    pub(crate) fn lens(&self) -> [usize; 2] {
+        match &self.places {
+            None => [self.input, self.output].map(Memory::len),
+            Some(places) => [places.len(); 2],
+        }
     }
 
     /// The sizes and places of the ranks' parts where they are not all alike.
@@ -117,11 +135,10 @@ impl Request {
             _ => {}
         }
         let size = self.dtype.size();
-        for (what, memory) in [("input", self.input), ("output", self.output)] {
-            if memory.len() % size != 0 {
+        for (what, len) in ["input", "output"].into_iter().zip(self.lens()) {
+            if len % size != 0 {
                 return Err(Error::Argument(format!(
-                    "{name}: {what} has {} bytes, which is no multiple of the {size} bytes of {}",
-                    memory.len(),
+                    "{name}: {what} has {len} bytes, which is no multiple of the {size} bytes of {}",
                     self.dtype
                 )));
             }
@@ -134,7 +151,7 @@ impl Request {
 
     fn check_even(&self, rank: Rank, ranks: usize) -> Result<usize, Error> {
         let (collective, size) = (self.collective, self.dtype.size());
-        let (input, output) = (self.input.len() / size, self.output.len() / size);
+        let [input, output] = self.lens().map(|len| len / size);
         // With one chunk for each rank, a space has as many chunks as ranks' parts.
         let ins = collective.input_chunks(ranks, ranks, rank).len();
         let outs = collective.output_chunks(ranks, ranks, rank).len();
@@ -176,6 +193,9 @@ impl Request {
         ranks: usize,
         elements: usize,
     ) -> Result<bool, Error> {
+        if let Some(places) = &self.places {
+            return self.check_places(places).map(|()| true);
+        }
         let (input, output) = (self.input, self.output);
         let (in_start, out_start) = (input.as_ptr().addr(), output.as_ptr().addr());
         let apart = input.is_empty()
@@ -210,6 +230,23 @@ impl Request {
             (false, _) => Err(Error::Argument(format!(
                 "{collective}: input and output overlap elsewhere than at the rank's own place; expected memory \
                  apart, or input at its place in output"
+            ))),
+        }
+    }
+
+    fn check_places(&self, places: &Places) -> Result<(), Error> {
+        let (collective, size) = (self.collective, self.dtype.size());
+        if collective != Collective::AllReduce || self.parts.is_some() {
+            return Err(Error::Argument(format!(
+                "{collective} of memory in several places: expected an all_reduce; copy it to one place"
+            )));
+        }
+        match places.iter().find(|place| place.len() % size != 0) {
+            None => Ok(()),
+            Some(place) => Err(Error::Argument(format!(
+                "{collective}: a place has {} bytes, which is no multiple of the {size} bytes of {}",
+                place.len(),
+                self.dtype
             ))),
         }
     }
@@ -260,6 +297,7 @@ impl Request {
             plan: plan.clone(),
             input: self.input,
             output: self.output,
+            places: self.places.clone(),
         }
     }
 

@@ -34,6 +34,7 @@ macro_rules! over_both {
 mod batch;
 mod compress;
 mod narrow;
+mod places;
 
 /// A store in this process.
 #[derive(Default)]

@@ -23,11 +23,7 @@ use ringway_kernels::Element;
 use ringway_plan::ReduceOp;
 use ringway_sys::Memory;
 
-use crate::{
-    Buffer, Communicator, Error,
-    buffer::{elements, elements_mut},
-    engine::lock,
-};
+use crate::{Buffer, Communicator, Error, engine::lock};
 
 /// Adds tensors up over all ranks, many of them at a time. Cheap to clone.
 ///
@@ -73,8 +69,6 @@ pub struct BatchStats {
     pub tensors: u64,
     /// In so many operations.
     pub batches: u64,
-    /// Of those, with one tensor, which was not copied.
-    pub alone: u64,
     /// Bytes of all tensors.
     pub bytes: u64,
     /// The size at which batches are closed now; 0 on ranks that do not decide.
@@ -159,24 +153,12 @@ impl<T> Drop for Pending<T> {
 /// A buffer of any type.
 trait Held<T>: Send {
     fn memory(&mut self) -> Memory;
-    fn load(&mut self, to: &mut [T]);
-    fn store(&mut self, from: &[T]);
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
 impl<T: Element, B: Buffer<Element = T> + 'static> Held<T> for B {
     fn memory(&mut self) -> Memory {
         Buffer::memory(self)
-    }
-
-    fn load(&mut self, to: &mut [T]) {
-        let memory = Buffer::memory(self);
-        to.copy_from_slice(elements(self, memory));
-    }
-
-    fn store(&mut self, from: &[T]) {
-        let memory = Buffer::memory(self);
-        elements_mut(self, memory).copy_from_slice(from);
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {

@@ -1,4 +1,7 @@
 //! The thread that closes batches and adds them up.
+//!
+//! Operations work through tensors where these lie. Where ranks map their memory, the thread carries them out itself; over messages
+//! it starts them, so that there is always one that can use the wire.
 
 use std::{
     collections::VecDeque,
@@ -8,8 +11,8 @@ use std::{
 };
 
 use ringway_kernels::Element;
-use ringway_plan::{Collective, ReduceOp};
-use ringway_sys::Memory;
+use ringway_plan::Collective;
+use ringway_sys::{Memory, Places};
 
 use super::{
     Pending, Shared, Sought, State,
@@ -17,12 +20,12 @@ use super::{
     climb::Climb,
 };
 use crate::{
-    ArenaBuffer, Buffer, Communicator, Error, Request, Work,
+    Communicator, Error, Request, Work,
     buffer::exclusive,
     engine::{lock, spawn},
 };
 
-/// Batches under way at a time: while one is on the wire, the next one is copied.
+/// Batches under way at a time over messages: while one waits for others, the next one is on the wire.
 const DEPTH: usize = 2;
 
 /// Nobody sleeps longer, though all that matters wakes the thread.
@@ -40,7 +43,6 @@ pub(super) fn start<T: Element>(
         asked: None,
         announced: None,
         running: VecDeque::new(),
-        blocks: Vec::new(),
     };
     let name = "ringway-batcher".to_owned();
     spawn("a batcher", name, move || worker.run())
@@ -57,11 +59,9 @@ struct Worker<T: Element> {
     /// What it said, and when.
     announced: Option<(Announcement, Instant)>,
     running: VecDeque<Running<T>>,
-    /// Blocks that are free.
-    blocks: Vec<ArenaBuffer<T>>,
 }
 
-struct Running<T: Element> {
+struct Running<T> {
     work: Work,
     batch: Kept<T>,
     bytes: usize,
@@ -70,15 +70,8 @@ struct Running<T: Element> {
     full: bool,
 }
 
-/// What an operation keeps.
-struct Batch<T: Element> {
-    tensors: Vec<Pending<T>>,
-    /// Where tensors are side by side; a single one stays where it is.
-    block: Option<ArenaBuffer<T>>,
-}
-
 /// A batch that its operation keeps alive; taken when that has ended, or was not started.
-type Kept<T> = Arc<Mutex<Option<Batch<T>>>>;
+type Kept<T> = Arc<Mutex<Option<Vec<Pending<T>>>>>;
 
 /// What came of looking around.
 enum Turn {
@@ -89,6 +82,11 @@ enum Turn {
 
 impl<T: Element> Worker<T> {
     fn run(mut self) {
+        if self.communicator.is_mapped()
+            && let Err(error) = ringway_sys::take_short_turns()
+        {
+            tracing::debug!(%error, "the batcher's thread keeps turns of the usual length");
+        }
         loop {
             match self.turn() {
                 Ok(Turn::Moved) => {}
@@ -205,7 +203,7 @@ impl<T: Element> Worker<T> {
         drop(state);
         self.first += count as u64;
         let lengths = lengths(&tensors);
-        if let Err(error) = self.broadcast(announcement::announce(&lengths, flushed)) {
+        if let Err(error) = self.tell(announcement::announce(&lengths, flushed)) {
             end_all(tensors, &error);
             return Err(error);
         }
@@ -252,7 +250,7 @@ impl<T: Element> Worker<T> {
             let asks = self.asked.is_none() && !state.pending.is_empty();
             drop(state);
             if asks {
-                self.asked = Some(self.broadcast([0; WORDS])?);
+                self.ask()?;
             }
             return Ok(asks);
         };
@@ -319,56 +317,107 @@ impl<T: Element> Worker<T> {
         })
     }
 
+    /// Tells the others what is in the next batch.
+    fn tell(&self, mut words: Announcement) -> Result<(), Error> {
+        if self.communicator.is_mapped() {
+            return self.broadcast_now(&mut words);
+        }
+        self.broadcast(words).map(drop)
+    }
+
+    /// Asks what is in the next batch.
+    fn ask(&mut self) -> Result<(), Error> {
+        let mut words = [0; WORDS];
+        if self.communicator.is_mapped() {
+            self.broadcast_now(&mut words)?;
+            self.announced = Some((words, Instant::now()));
+        } else {
+            self.asked = Some(self.broadcast(words)?);
+        }
+        Ok(())
+    }
+
     fn broadcast(&self, words: Announcement) -> Result<Work, Error> {
         let mut words = Box::new(words);
-        let output = exclusive(&mut words[..]);
-        let input = if self.leads() { output } else { Memory::EMPTY };
-        let request = Request::new(Collective::Broadcast { root: 0 }, u64::DTYPE, input, output);
+        let request = self.announcing(&mut words);
         let work = self.communicator.submit_keeping(request, words)?;
         self.wake_at_end(&work);
         Ok(work)
     }
 
-    /// Starts the operation of a batch.
+    fn broadcast_now(&self, words: &mut Announcement) -> Result<(), Error> {
+        self.communicator.run(self.announcing(words))
+    }
+
+    fn announcing(&self, words: &mut Announcement) -> Request {
+        let output = exclusive(&mut words[..]);
+        let input = if self.leads() { output } else { Memory::EMPTY };
+        Request::new(Collective::Broadcast { root: 0 }, u64::DTYPE, input, output)
+    }
+
+    /// Starts the operation of a batch; where ranks map their memory, carries it out.
     fn begin(
         &mut self,
         mut tensors: Vec<Pending<T>>,
         bytes: usize,
         full: bool,
     ) -> Result<(), Error> {
-        let began = Instant::now();
-        let (memory, block) = match &mut tensors[..] {
-            [one] => (one.held().memory(), None),
+        let mut state = lock(&self.shared.state);
+        state.stats.batches += 1;
+        state.stats.tensors += tensors.len() as u64;
+        state.stats.bytes += bytes as u64;
+        drop(state);
+        let adding = |memory| {
+            Request::new(Collective::AllReduce, T::DTYPE, memory, memory).reduce_op(self.shared.op)
+        };
+        let request = match &mut tensors[..] {
+            [one] => adding(one.held().memory()),
             several => {
-                let mut block = match self.block(bytes) {
-                    Ok(block) => block,
-                    Err(error) => {
-                        end_all(tensors, &error);
-                        return Err(error);
-                    }
-                };
-                let mut rest = &mut block[..];
-                for tensor in several {
-                    let (place, behind) = rest.split_at_mut(tensor.bytes / size_of::<T>());
-                    tensor.held().load(place);
-                    rest = behind;
-                }
-                (Buffer::memory(&mut block).slice(0..bytes), Some(block))
+                let places = several.iter_mut().map(|tensor| tensor.held().memory());
+                adding(Memory::EMPTY).places(Arc::new(Places::new(places)))
             }
         };
-        let alone = block.is_none();
-        let count = tensors.len() as u64;
-        let request =
-            Request::new(Collective::AllReduce, T::DTYPE, memory, memory).reduce_op(self.op());
-        let batch: Kept<T> = Arc::new(Mutex::new(Some(Batch { tensors, block })));
+        if self.communicator.is_mapped() {
+            self.add_up(request, tensors, bytes, full)
+        } else {
+            self.start(request, tensors, bytes, full)
+        }
+    }
+
+    fn add_up(
+        &mut self,
+        request: Request,
+        tensors: Vec<Pending<T>>,
+        bytes: usize,
+        full: bool,
+    ) -> Result<(), Error> {
+        let began = Instant::now();
+        let result = self.communicator.run(request);
+        for tensor in tensors {
+            tensor.end(result.clone());
+        }
+        result?;
+        self.note(bytes, began.elapsed(), full);
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        request: Request,
+        tensors: Vec<Pending<T>>,
+        bytes: usize,
+        full: bool,
+    ) -> Result<(), Error> {
+        let began = Instant::now();
+        let batch: Kept<T> = Arc::new(Mutex::new(Some(tensors)));
         let started = self
             .communicator
             .submit_keeping(request, Box::new(batch.clone()));
         let work = match started {
             Ok(work) => work,
             Err(error) => {
-                if let Some(batch) = lock(&batch).take() {
-                    end_all(batch.tensors, &error);
+                if let Some(tensors) = lock(&batch).take() {
+                    end_all(tensors, &error);
                 }
                 return Err(error);
             }
@@ -381,28 +430,7 @@ impl<T: Element> Worker<T> {
             began,
             full,
         });
-        let mut state = lock(&self.shared.state);
-        state.stats.batches += 1;
-        state.stats.tensors += count;
-        state.stats.bytes += bytes as u64;
-        state.stats.alone += u64::from(alone);
         Ok(())
-    }
-
-    fn op(&self) -> ReduceOp {
-        self.shared.op
-    }
-
-    /// A free block of so many bytes, or a new one with some room for larger batches.
-    fn block(&mut self, bytes: usize) -> Result<ArenaBuffer<T>, Error> {
-        let fits = |block: &ArenaBuffer<T>| size_of_val(&block[..]) >= bytes;
-        match self.blocks.iter().position(fits) {
-            Some(at) => Ok(self.blocks.swap_remove(at)),
-            None => {
-                let room = bytes.checked_next_power_of_two().unwrap_or(bytes);
-                self.communicator.allocate(room.div_ceil(size_of::<T>()))
-            }
-        }
     }
 
     /// Takes a lock that [`Self::sleep`] holds while it looks, so that no end goes unseen.
@@ -420,28 +448,23 @@ impl<T: Element> Worker<T> {
             return Ok(());
         };
         let result = running.work.wait();
-        let Some(batch) = lock(&running.batch).take() else {
+        let Some(tensors) = lock(&running.batch).take() else {
             unreachable!("nobody else takes a batch that runs")
         };
         let took = running.began.elapsed();
-        let Batch { tensors, block } = batch;
-        let mut rest = block.as_deref().unwrap_or_default();
-        for mut tensor in tensors {
-            if result.is_ok() && block.is_some() {
-                let (sum, behind) = rest.split_at(tensor.bytes / size_of::<T>());
-                tensor.held().store(sum);
-                rest = behind;
-            }
+        for tensor in tensors {
             tensor.end(result.clone());
         }
-        self.blocks.extend(block);
         result?;
-        if running.full
-            && let Some((target, rate)) = self.climb.record(running.bytes, took)
-        {
+        self.note(running.bytes, took, running.full);
+        Ok(())
+    }
+
+    /// A batch has taken so long.
+    fn note(&mut self, bytes: usize, took: Duration, full: bool) {
+        if full && let Some((target, rate)) = self.climb.record(bytes, took) {
             tracing::debug!(target, rate, "batches are closed at another size");
         }
-        Ok(())
     }
 
     /// Ends all that there is, and all that will be added. The others are told, lest they wait for this rank; what they have told

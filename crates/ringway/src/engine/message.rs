@@ -5,15 +5,16 @@ use std::sync::Arc;
 use ringway_kernels::{Finish, Stores};
 use ringway_link::{LinkError, MessageKey, Sink, Transport};
 use ringway_plan::{Action, DataType, Executor, Order, Pending, Place, Rank, ReduceOp, Space};
-use ringway_sys::{Memory, Staging};
+use ringway_sys::{Memory, Places, Staging};
 
-use super::{narrow::Narrow, task::Task};
+use super::{narrow::Narrow, spread::Spread, task::Task};
 
 /// The memory and arithmetic of an operation on this rank.
-#[derive(Clone, Copy)]
 pub(crate) struct Operands {
     pub(crate) input: Memory,
     pub(crate) output: Memory,
+    /// Where both lie if not in a row.
+    pub(crate) places: Option<Arc<Places>>,
     pub(crate) dtype: DataType,
     pub(crate) op: Option<ReduceOp>,
     /// What is done to completed sums.
@@ -31,6 +32,8 @@ pub(crate) struct MessageOp {
     views: Vec<Option<View>>,
     /// What messages between hosts carry, if not the elements as they are.
     narrow: Option<Narrow>,
+    /// Where input and output lie, if not in a row.
+    spread: Option<Spread>,
 }
 
 /// A message that is combined from where it lies.
@@ -51,6 +54,7 @@ impl MessageOp {
     ) -> Self {
         let scratch = Staging::new(executor.scratch_bytes());
         let views = vec![None; executor.views()];
+        let spread = operands.places.clone().map(Spread::new);
         Self {
             task,
             executor,
@@ -58,6 +62,7 @@ impl MessageOp {
             scratch,
             views,
             narrow,
+            spread,
         }
     }
 
@@ -82,13 +87,49 @@ impl MessageOp {
             .map(|p| (self.task.members[p.peer], p))
     }
 
-    fn memory(&self, place: Place) -> Memory {
-        let space = match place.space {
-            Space::Input => self.operands.input,
-            Space::Output => self.operands.output,
-            Space::Scratch => self.scratch.memory(),
+    /// The first bytes of a place, as far as they lie in a row.
+    fn row(&self, place: Place) -> Memory {
+        let space = match (place.space, &self.spread) {
+            (Space::Scratch, _) => self.scratch.memory(),
+            (_, Some(spread)) => return spread.first(place.range()),
+            (Space::Input, None) => self.operands.input,
+            (Space::Output, None) => self.operands.output,
         };
         space.slice(place.range())
+    }
+
+    /// Calls `f` with parts of places of the same length that lie in a row in each, and where such a part begins.
+    fn rows<const N: usize>(&self, mut places: [Place; N], f: impl Fn(usize, [Memory; N])) {
+        let mut at = 0;
+        while let rows = places.map(|place| self.row(place))
+            && let Some(len) = rows.iter().map(|row| row.len()).min()
+            && len > 0
+        {
+            f(at, rows.map(|row| row.slice(0..len)));
+            at += len;
+            for place in &mut places {
+                place.offset += len;
+                place.len -= len;
+            }
+        }
+    }
+
+    /// Memory to send a place from.
+    fn source(&mut self, peer: Rank, key: MessageKey, place: Place) -> Memory {
+        match &mut self.spread {
+            Some(spread) if place.space != Space::Scratch => spread.leave(peer, key, place.range()),
+            _ => self.row(place),
+        }
+    }
+
+    /// Memory to receive a place in.
+    fn target(&mut self, peer: Rank, key: MessageKey, place: Place) -> Memory {
+        match &mut self.spread {
+            Some(spread) if place.space != Space::Scratch => {
+                spread.expect(peer, key, place.range())
+            }
+            _ => self.row(place),
+        }
     }
 
     /// Starts everything that may start.
@@ -103,8 +144,8 @@ impl MessageOp {
                     src,
                     ..
                 } => {
-                    let src = self.memory(src);
                     let (to, key) = self.address(peer, lane, message, slice);
+                    let src = self.source(to, key, src);
                     let src = match self.narrow_to(peer) {
                         Some(narrow) => narrow.leave(to, key, src),
                         None => src,
@@ -119,8 +160,8 @@ impl MessageOp {
                     dst,
                     ..
                 } => {
-                    let dst = self.memory(dst);
                     let (from, key) = self.address(peer, lane, message, slice);
+                    let dst = self.target(from, key, dst);
                     let sink = match self.narrow_to(peer) {
                         Some(narrow) => Sink::View(narrow.expect(from, key, dst)),
                         None => Sink::Place(dst),
@@ -156,25 +197,28 @@ impl MessageOp {
                     order,
                     finish,
                 } => {
-                    let (own, dst) = (self.memory(own), self.memory(dst));
                     let Some(view) = self.views[view].take() else {
                         unreachable!("the executor combines a view once, after it has arrived")
                     };
                     let narrow = self.narrow.as_ref().filter(|_| view.is_narrow);
                     let wide = narrow.map(|narrow| narrow.widen(view.memory));
                     let theirs = wide.as_ref().map_or(view.memory, Staging::memory);
-                    match order {
-                        Order::LocalFirst => self.reduce(dst, own, theirs, finish),
-                        Order::RemoteFirst => self.reduce(dst, theirs, own, finish),
-                    }
+                    self.rows([own, dst], |at, [own, dst]| {
+                        let theirs = theirs.slice(at..at + own.len());
+                        match order {
+                            Order::LocalFirst => self.reduce(dst, own, theirs, finish),
+                            Order::RemoteFirst => self.reduce(dst, theirs, own, finish),
+                        }
+                    });
                     transport.release(view.peer, view.key);
                     self.executor.handle_done(id);
                 }
                 Action::Copy { id, src, dst } => {
-                    let (src, dst) = (self.memory(src), self.memory(dst));
-                    if src != dst {
-                        dst.copy_from(src);
-                    }
+                    self.rows([src, dst], |_, [src, dst]| {
+                        if src != dst {
+                            dst.copy_from(src);
+                        }
+                    });
                     self.executor.handle_done(id);
                 }
                 Action::Reduce {
@@ -184,8 +228,7 @@ impl MessageOp {
                     dst,
                     finish,
                 } => {
-                    let (a, b, dst) = (self.memory(a), self.memory(b), self.memory(dst));
-                    self.reduce(dst, a, b, finish);
+                    self.rows([a, b, dst], |_, [a, b, dst]| self.reduce(dst, a, b, finish));
                     self.executor.handle_done(id);
                 }
             }
@@ -202,6 +245,9 @@ impl MessageOp {
     pub(crate) fn sent(&mut self, peer: Rank, key: MessageKey) {
         if let Some(narrow) = &mut self.narrow {
             narrow.left(peer, key);
+        }
+        if let Some(spread) = &mut self.spread {
+            spread.left(peer, key);
         }
         let member = self.task.members.iter().position(|&m| m == peer);
         let sending = |m| self.executor.sending(m, key.lane, key.message, key.slice);
@@ -226,6 +272,9 @@ impl MessageOp {
             && narrow.come(peer, key, view)
         {
             transport.release(peer, key);
+        }
+        if let Some(spread) = &mut self.spread {
+            spread.come(peer, key);
         }
         let member = self.task.members.iter().position(|&m| m == peer);
         let receiving = |m| self.executor.receiving(m, key.lane, key.message, key.slice);

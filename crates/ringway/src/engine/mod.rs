@@ -15,6 +15,7 @@ mod past;
 mod plans;
 mod samples;
 mod site;
+mod spread;
 mod task;
 mod tuning;
 mod worker;

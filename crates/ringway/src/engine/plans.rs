@@ -31,7 +31,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    const fn of(request: &Request, plan: u32) -> Self {
+    fn of(request: &Request, plan: u32) -> Self {
+        let [input, output] = request.lens();
         Self {
             plan,
             collective: request.collective,
@@ -39,8 +40,8 @@ impl Call {
             op: request.op,
             algorithm: request.algorithm,
             wide: request.wide,
-            input: request.input.len(),
-            output: request.output.len(),
+            input,
+            output,
         }
     }
 }

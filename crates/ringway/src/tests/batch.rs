@@ -49,7 +49,7 @@ fn tensors_come_back_added_up(over: Over) {
         for one in &stats {
             assert_eq!(one.tensors, 300);
             assert_eq!(one.batches, stats[0].batches);
-            assert!(one.batches < 120 && one.alone >= 26, "{one:?}");
+            assert!(one.batches < 120, "{one:?}");
         }
     }
 }

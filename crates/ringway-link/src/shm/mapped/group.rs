@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_sys::Memory;
+use ringway_sys::{Memory, Places};
 
 use super::{
     MappedError, MappedOp, MappedPlan, Patience,
@@ -35,6 +35,9 @@ pub struct MappedCall {
     pub input: Memory,
     /// What it gets; may be `input`.
     pub output: Memory,
+    /// Where both lie if not in a row; then `input` and `output` are empty. Each place has whole elements. Other members' need
+    /// not lie alike.
+    pub places: Option<Arc<Places>>,
 }
 
 /// A group of ranks of one host. Cheap to clone. Members start the same operations in the same order; any number
@@ -177,6 +180,7 @@ impl MappedCall {
             plan,
             input,
             output,
+            places,
             ..
         } = self;
         let (me, members) = (group.me, group.members.len());
@@ -187,9 +191,13 @@ impl MappedCall {
             });
         }
         let needed = plan.extent(me);
+        let found = match places {
+            None => [input.len(), output.len()],
+            Some(places) => [places.len(); 2],
+        };
         for (what, expected, found) in [
-            ("input", needed[0], input.len()),
-            ("output", needed[1], output.len()),
+            ("input", needed[0], found[0]),
+            ("output", needed[1], found[1]),
         ] {
             if found < expected {
                 return Err(MappedError::Buffer {

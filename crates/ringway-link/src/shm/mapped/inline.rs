@@ -120,44 +120,47 @@ fn do_step(group: &Inner, call: &MappedCall, op: u64, has_parcel: bool, index: u
     let plan: &MappedPlan = &call.plan;
     let program = &plan.staged;
     let step = program.step(index);
-    let place = |operand: &BoundOperand| -> Memory {
-        let (memory, start) = match operand.base {
-            Base::Input => (call.input, operand.offset),
-            Base::Output => (call.output, operand.offset),
-            Base::Staging => {
-                let shown = program.shown(operand.rank).unwrap_or(&[]);
-                let start = shown.get(operand.offset).copied().unwrap_or(usize::MAX);
-                let member = &group.members[operand.rank];
-                let payload = match has_parcel {
-                    true => member.parcel(op),
-                    false => member.context(op).payload(),
-                };
-                (payload, start)
+    execute::in_rows(call, program, step, 0, 0..step.len, |bytes| {
+        let place = |operand: &BoundOperand| -> Memory {
+            let at = |start: usize| start + bytes.start..start + bytes.end;
+            let of = |memory| execute::row(call.places.as_deref(), memory, at(operand.offset));
+            match operand.base {
+                Base::Input => of(call.input),
+                Base::Output => of(call.output),
+                Base::Staging => {
+                    let shown = program.shown(operand.rank).unwrap_or(&[]);
+                    let start = shown.get(operand.offset).copied().unwrap_or(usize::MAX);
+                    let member = &group.members[operand.rank];
+                    let payload = match has_parcel {
+                        true => member.parcel(op),
+                        false => member.context(op).payload(),
+                    };
+                    payload.slice(at(start))
+                }
             }
         };
-        memory.slice(start..start + step.len)
-    };
-    let finish = if step.completes {
-        plan.finish
-    } else {
-        Finish::None
-    };
-    let sources = program.operands(&step.sources);
-    let destinations = program.operands(&step.destinations);
-    match (sources, destinations) {
-        ([source], _) if finish == Finish::None => {
-            let source = place(source);
-            for to in destinations.iter().map(place).filter(|&to| to != source) {
-                to.copy_from(source);
+        let finish = if step.completes {
+            plan.finish
+        } else {
+            Finish::None
+        };
+        let sources = program.operands(&step.sources);
+        let destinations = program.operands(&step.destinations);
+        match (sources, destinations) {
+            ([source], _) if finish == Finish::None => {
+                let source = place(source);
+                for to in destinations.iter().map(place).filter(|&to| to != source) {
+                    to.copy_from(source);
+                }
             }
+            ([a, b], [to]) if finish == Finish::None => {
+                Memory::reduce(plan.dtype, plan.op, place(to), place(a), place(b));
+            }
+            _ => execute::with_memory(sources.iter().map(place), |sources| {
+                execute::with_memory(destinations.iter().map(place), |to| {
+                    Memory::combine(plan.dtype, plan.op, to, sources, finish, Stores::Cached);
+                });
+            }),
         }
-        ([a, b], [to]) if finish == Finish::None => {
-            Memory::reduce(plan.dtype, plan.op, place(to), place(a), place(b));
-        }
-        _ => execute::with_memory(sources.iter().map(place), |sources| {
-            execute::with_memory(destinations.iter().map(place), |to| {
-                Memory::combine(plan.dtype, plan.op, to, sources, finish, Stores::Cached);
-            });
-        }),
-    }
+    });
 }

@@ -235,7 +235,7 @@ impl State {
         let context = group.members[me].context(self.number);
         context.describe(call.descriptor, group.sequence.finished());
         context.costs().store(call.plan.stores.word());
-        match self.in_arena(group, &call.plan) {
+        match self.in_arena(group, call) {
             Some([input, output]) => {
                 self.way = Way::Arena;
                 self.peers[me].in_arena = [input, output];
@@ -245,7 +245,7 @@ impl State {
                 let staging = self.lend_staging(group, &call.plan)?;
                 context.locate(NOWHERE, NOWHERE, staging);
                 self.trial.resume();
-                self.show(&call.plan);
+                self.show(call);
                 self.trial.rest();
             }
         }
@@ -261,9 +261,10 @@ impl State {
         group.waker.wake(&group.segment);
     }
 
-    /// Offsets of the own memory in the arena, if it lies there and that pays.
-    fn in_arena(&self, group: &Inner, plan: &MappedPlan) -> Option<[u64; 2]> {
-        plan.arena.as_ref()?;
+    /// Offsets of the own memory in the arena, if it lies there in a row and that pays.
+    fn in_arena(&self, group: &Inner, call: &MappedCall) -> Option<[u64; 2]> {
+        let plan = &call.plan;
+        plan.arena.as_ref().filter(|_| call.places.is_none())?;
         let own = &self.peers[group.me];
         let needed = plan.extent(group.me);
         let locate = |memory: Memory, needed| match needed {
@@ -298,7 +299,8 @@ impl State {
     }
 
     /// Does the first steps, those that wait for nobody and only show memory.
-    fn show(&mut self, plan: &MappedPlan) {
+    fn show(&mut self, call: &MappedCall) {
+        let plan: &MappedPlan = &call.plan;
         let program = &plan.staged;
         while let Some((index, segment)) = self.walk.at(program) {
             let step = program.step(index);
@@ -312,7 +314,7 @@ impl State {
                 return;
             }
             execute::step(
-                plan,
+                call,
                 program,
                 &self.peers,
                 step,
@@ -484,7 +486,7 @@ impl State {
             let bytes = self.done..self.done + SLICE;
             let staged = (self.way == Way::Staged).then_some(segment);
             let moved = execute::step(
-                plan,
+                call,
                 program,
                 &self.peers,
                 step,

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use ringway_plan::{
     Algorithm, Collective, DataType, Rank, ReduceOp, Topology, Verified, generate, verify,
 };
-use ringway_sys::{Memory, Staging};
+use ringway_sys::{Memory, Places, Staging};
 
 use super::*;
 use crate::shm::{ArenaBlock, HostIdentity, HostSegment, SegmentSizes};
@@ -243,6 +243,7 @@ fn call(
         plan: Arc::clone(plan),
         input: source,
         output: target,
+        places: None,
     };
     host.group.run(&call, soon(), &|| false).unwrap();
     let mut got = vec![0; 8 * want.len()];
@@ -355,6 +356,7 @@ fn more_operations_than_contexts_may_be_in_flight_and_finish_in_any_order() {
                     plan: Arc::clone(&plan),
                     input: memory,
                     output: memory,
+                    places: None,
                 };
                 host.group.start(call).unwrap()
             })
@@ -367,6 +369,55 @@ fn more_operations_than_contexts_may_be_in_flight_and_finish_in_any_order() {
             assert!(buffer.values() == want);
         }
     });
+}
+
+/// Rank 1 has its vector in a row, the others cut in places of their own.
+#[test]
+fn vectors_in_several_places_are_added_up_where_they_lie() {
+    for n in 1..=4 {
+        let hosts = hosts(n);
+        for (algorithm, count) in [
+            (Algorithm::OneShot, 1),
+            (Algorithm::OneShot, 300),
+            (Algorithm::Direct, 7),
+            (Algorithm::Direct, 900),
+            (Algorithm::Direct, 100_000),
+        ] {
+            let schedule = made(Collective::AllReduce, algorithm, n);
+            on_all(&hosts, |rank, host| {
+                let (input, want) = case(Collective::AllReduce, n, rank, count);
+                let mut rest = &input[..];
+                let mut buffers = Vec::new();
+                while !rest.is_empty() {
+                    let len = match rank {
+                        1 => count,
+                        _ => (buffers.len() * 7919 + rank * 31) % (count / 9 + 2),
+                    };
+                    let (part, behind) = rest.split_at(len.min(rest.len()));
+                    buffers.push(Buffer::new(host, buffers.len() % 2 == 0, part));
+                    rest = behind;
+                }
+                let places = Places::new(buffers.iter().map(Buffer::memory));
+                let (memory, places) = match rank {
+                    1 => (places.first(0..8 * count), None),
+                    _ => (Memory::EMPTY, Some(Arc::new(places))),
+                };
+                let call = MappedCall {
+                    descriptor: Descriptor([count as u64, 7]),
+                    plan: plan(&schedule, rank, count),
+                    input: memory,
+                    output: memory,
+                    places,
+                };
+                host.group.run(&call, soon(), &|| false).unwrap();
+                let got: Vec<u64> = buffers.iter().flat_map(Buffer::values).collect();
+                assert!(
+                    got == want,
+                    "rank {rank} of {n}, {algorithm}, {count} elements"
+                );
+            });
+        }
+    }
 }
 
 #[test]
@@ -383,6 +434,7 @@ fn a_mismatch_is_an_error_at_every_member_that_names_both_sides() {
             plan,
             input: memory,
             output: memory,
+            places: None,
         };
         let error = host
             .group
@@ -417,6 +469,7 @@ fn a_member_that_does_not_come_is_named_when_the_deadline_passes() {
             plan,
             input: memory,
             output: memory,
+            places: None,
         };
         (host.group.start(call).unwrap(), buffer)
     };
@@ -465,6 +518,7 @@ fn a_sleeper_is_woken() {
                 plan: Arc::clone(&plan),
                 input: Memory::EMPTY,
                 output: Memory::EMPTY,
+                places: None,
             };
             host.group.run(&call, soon(), &|| false).unwrap();
         }
@@ -481,6 +535,7 @@ fn a_bell_rings_for_an_armed_operation() {
             plan: plan(&schedule, rank, 0),
             input: Memory::EMPTY,
             output: Memory::EMPTY,
+            places: None,
         };
         hosts[rank].group.start(call).unwrap()
     };
@@ -512,6 +567,7 @@ fn offsets_that_a_broken_peer_wrote_are_refused() {
         plan,
         input: memory,
         output: memory,
+        places: None,
     };
     let mut op = hosts[0].group.start(call).unwrap();
     assert_eq!(
@@ -547,6 +603,7 @@ fn memory_that_is_too_short_is_refused() {
         plan: plan(&schedule, 0, 10),
         input: Buffer::new(&hosts[0], true, &[1; 9]).memory(),
         output: Buffer::new(&hosts[0], true, &[1; 10]).memory(),
+        places: None,
     };
     let error = hosts[0].group.start(call).unwrap_err();
     assert_eq!(
