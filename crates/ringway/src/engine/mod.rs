@@ -87,6 +87,8 @@ pub(crate) struct Engine {
     spin: Duration,
     /// With more ranks on the machine than cores, spinning keeps a peer from its work: yield at each turn.
     crowded: bool,
+    /// With fewer cores than two for each rank on the machine, a second thread that drives keeps a peer from its work.
+    one_thread: bool,
 }
 
 /// No sleep is longer: deadlines and failures are looked at this often even if a wake-up were lost.
@@ -174,6 +176,7 @@ impl Engine {
         let bell = Signal::new().map_err(|e| system("making an eventfd", &e))?;
         let worker = Worker::new().map_err(|e| system("making an eventfd", &e))?;
         let crowded = world.machine_ranks() > ringway_sys::cpu_count();
+        let one_thread = 2 * world.machine_ranks() > ringway_sys::cpu_count();
         let spin = settings.values().spin;
         let engine = Arc::new(Self {
             world,
@@ -192,6 +195,7 @@ impl Engine {
             worker,
             spin,
             crowded,
+            one_thread,
         });
         let weak = Arc::downgrade(&engine);
         engine.control.on_change(move || {
@@ -383,6 +387,11 @@ impl Engine {
                 return None;
             }
             if let Some(mapped) = task.mapped() {
+                // The engine's thread moves all of them at each turn.
+                if self.one_thread && self.worker.is_loaded() {
+                    task.sleep(Duration::from_millis(1));
+                    continue;
+                }
                 if !self.take_over(task, mapped, &stop) {
                     ringway_sys::yield_now();
                 }

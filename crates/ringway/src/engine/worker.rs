@@ -3,7 +3,10 @@
 use std::{
     io,
     os::fd::AsFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,6 +22,8 @@ pub(super) struct Worker {
     /// Wakes the thread where it sleeps for operations in flight. Its own: a waiter that clears the engine's must not
     /// take a ring that is meant for it.
     bell: Signal,
+    /// Operations that the thread has in hand, at its last turn; those that have just ended among them.
+    load: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -40,6 +45,7 @@ impl Worker {
             state: Mutex::default(),
             changed: Condvar::new(),
             bell: Signal::new()?,
+            load: AtomicUsize::new(0),
         })
     }
 
@@ -80,6 +86,11 @@ impl Worker {
         self.changed.notify_one();
     }
 
+    /// Whether the thread has several operations in hand.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.load.load(Ordering::Relaxed) > 1
+    }
+
     /// The last waiter has gone.
     pub(super) fn resume(&self) {
         let state = lock(&self.state);
@@ -100,9 +111,11 @@ impl Worker {
         let mut state = lock(&self.state);
         loop {
             if state.stop {
+                self.load.store(0, Ordering::Relaxed);
                 return false;
             }
             state.new.drain(..).for_each(|task| watched.add(task));
+            self.load.store(watched.tasks.len(), Ordering::Relaxed);
             if !watched.tasks.is_empty() {
                 return true;
             }
