@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use pyo3::{prelude::*, types::PyDict};
 use ringway::{
-    Builder, Collective, Memory, Parts, ReduceOp, Request,
+    Builder, Collective, Memory, Parts, Places, ReduceOp, Request,
     bootstrap::{Launch, Launcher, Rendezvous},
 };
 
@@ -82,6 +82,7 @@ fn request(
     (place, root, kind, op): Operation,
     (input, output): (Range, Range),
     counts: Option<(Vec<usize>, Vec<usize>)>,
+    places: Option<Vec<Range>>,
     timeout: f64,
 ) -> PyResult<Request> {
     let kind = Kind::at(kind)?;
@@ -105,6 +106,9 @@ fn request(
         };
         request = request.parts(parts);
     }
+    if let Some(places) = places {
+        request = request.places(Arc::new(Places::new(places.into_iter().map(memory))));
+    }
     Ok(request.timeout(limit(timeout)))
 }
 
@@ -126,8 +130,9 @@ pub(crate) fn limit(seconds: f64) -> Duration {
         .min(MOST)
 }
 
-/// Runs a collective on the memory of its input and its output to its end.
+/// Runs a collective on the memory of its input and its output to its end; `places` are where both lie if not in a row.
 #[pyfunction]
+#[pyo3(signature = (communicator, operation, memory, counts, timeout, keep, places=None))]
 pub(crate) fn run(
     communicator: &Bound<'_, Communicator>,
     operation: Operation,
@@ -135,15 +140,17 @@ pub(crate) fn run(
     counts: Option<(Vec<usize>, Vec<usize>)>,
     timeout: f64,
     keep: &Bound<'_, PyAny>,
+    places: Option<Vec<Range>>,
 ) -> PyResult<()> {
-    let request = request(operation, memory, counts, timeout)?;
+    let request = request(operation, memory, counts, places, timeout)?;
     let engine = communicator.get().engine()?;
     blocking::run(communicator.py(), engine, request, || keep.clone().unbind())
 }
 
 /// Starts a collective; among operations in flight, those of higher priority go first.
 #[pyfunction]
-#[pyo3(signature = (communicator, operation, memory, counts, timeout, keep, priority=0))]
+#[pyo3(signature = (communicator, operation, memory, counts, timeout, keep, priority=0, places=None))]
+#[expect(clippy::too_many_arguments, reason = "each call of Python's would cost more than an argument")]
 pub(crate) fn submit(
     communicator: &Bound<'_, Communicator>,
     operation: Operation,
@@ -152,8 +159,9 @@ pub(crate) fn submit(
     timeout: f64,
     keep: Py<PyAny>,
     priority: u8,
+    places: Option<Vec<Range>>,
 ) -> PyResult<Work> {
-    let request = request(operation, memory, counts, timeout)?.priority(priority);
+    let request = request(operation, memory, counts, places, timeout)?.priority(priority);
     let engine = communicator.get().engine()?;
     let work = communicator
         .py()

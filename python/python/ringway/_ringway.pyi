@@ -298,6 +298,7 @@ def run(
     counts: Counts | None,
     timeout: float,
     keep: object,
+    places: Sequence[Range] | None = None,
 ) -> None: ...
 def submit(
     communicator: Communicator,
@@ -307,6 +308,7 @@ def submit(
     timeout: float,
     keep: object,
     priority: int = 0,
+    places: Sequence[Range] | None = None,
 ) -> Work: ...
 def message(
     communicator: Communicator,

@@ -219,6 +219,7 @@ def coalesced():
     manager.wait()
     for x in xs:
         equal(x, all_data(len(x)).sum(0))
+    several_types_and_strides()
     outs = [torch.zeros(n * 5), torch.zeros(n * 800)]
     with dist._coalescing_manager():
         for out, x in zip(outs, (data(me, 5), data(me, 800)), strict=True):
@@ -229,6 +230,18 @@ def coalesced():
         dist.all_to_all_single(torch.zeros(n), torch.ones(n))
         dist.barrier()
     manager.wait()
+
+
+def several_types_and_strides():
+    """As few operations, on tensors that lie apart: some empty, some not contiguous, of two types."""
+    xs = [data(me, 40_000), torch.zeros(0), data(me, 12).reshape(3, 4).T, torch.full((9,), me), data(me, 7)]
+    wants = [all_data(40_000).sum(0), torch.zeros(0), all_data(12).sum(0).reshape(3, 4).T]
+    wants += [torch.full((9,), n * (n - 1) // 2), all_data(7).sum(0)]
+    with dist._coalescing_manager():
+        for x in xs:
+            dist.all_reduce(x)
+    for x, want in zip(xs, wants, strict=True):
+        equal(x, want)
 
 
 def objects():

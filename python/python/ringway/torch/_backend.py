@@ -193,19 +193,21 @@ class RingwayBackend(c10d.Backend):
         tensors: Sequence[Tensor] = (),
         finish: Finish = None,
         counts: Counts | None = None,
+        places: Sequence[Range] | None = None,
     ) -> RingwayWork | None:
-        """Makes a collective call on the memory of an input and an output, which `keep` keeps. A blocking one returns
-        when it has ended, and no work for anybody to wait for."""
+        """Makes a collective call on the memory of an input and an output, or of the `places` in which both lie, which
+        `keep` keeps. A blocking one returns when it has ended, and no work for anybody to wait for."""
         self._calls += 1
         timeout = options.timeout
         limit = self._timeout if timeout <= _NO_LIMIT else timeout.total_seconds()
+        size = max(memory[0][1], memory[1][1]) if places is None else sum(size for _, size in places)
         if options.asyncOp or self._batches.batch is not None:
-            work = _ringway.submit(self.communicator, operation, memory, counts, limit, keep)
-            _record.started(operation, max(memory[0][1], memory[1][1]), work)
+            work = _ringway.submit(self.communicator, operation, memory, counts, limit, keep, places=places)
+            _record.started(operation, size, work)
             return self._batched(RingwayWork([work], tensors, finish))
         began = time.perf_counter()
-        _ringway.run(self.communicator, operation, memory, counts, limit, keep)
-        _record.called(operation, max(memory[0][1], memory[1][1]), began)
+        _ringway.run(self.communicator, operation, memory, counts, limit, keep, places)
+        _record.called(operation, size, began)
         if finish is not None:
             finish()
         return None
@@ -273,7 +275,26 @@ class RingwayBackend(c10d.Backend):
         return self._call(operation, (where, where), opts, memory, tensors=tensors, finish=finish)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: c10d.AllreduceCoalescedOptions) -> RingwayWork | None:
-        return self._several(opts, [partial(self.allreduce, [tensor], opts) for tensor in tensors])
+        by_kind: dict[int, list[Tensor]] = {}
+        for tensor in tensors:
+            by_kind.setdefault(number_kind(tensor), []).append(tensor)
+        return self._several(opts, [partial(self._allreduce_row, *each, opts) for each in by_kind.items()])
+
+    @_staged(reads=(1,), writes=(1,))
+    def _allreduce_row(
+        self, kind: int, tensors: list[Tensor], opts: c10d.AllreduceCoalescedOptions
+    ) -> RingwayWork | None:
+        """One operation for all `tensors`, as if they were in a row."""
+        memories, finishes = zip(*(writable(tensor, keep=True) for tensor in tensors), strict=True)
+
+        def finish() -> None:
+            for each in finishes:
+                if each is not None:
+                    each()
+
+        operation = (_ALL_REDUCE, 0, kind, _reduction(opts.reduceOp))
+        places = [place(memory) for memory in memories]
+        return self._call(operation, (EMPTY, EMPTY), opts, memories, tensors=tensors, finish=finish, places=places)
 
     def allreduce_sparse(self, tensors: list[Tensor], opts: c10d.AllreduceOptions) -> RingwayWork | None:
         check(_only(tensors))  # Which says what to do.
