@@ -168,26 +168,42 @@ impl CompletionQueue {
     /// If the queue has run over or the device is gone.
     pub fn poll(&self, into: &mut Vec<Completion>) -> Result<(), VerbsError> {
         let mut room = (into.capacity() - into.len()).max(1);
+        // Most polls find nothing, and have no array to fill with zeros.
+        let found = self.fetch(&mut [ffi::ibv_wc::default()], into)?;
+        if found == 0 {
+            return Ok(());
+        }
+        room -= found;
         let mut batch = [ffi::ibv_wc::default(); BATCH];
         while room > 0 {
             let want = room.min(BATCH);
-            // SAFETY: the queue is alive and the array has room for `want`.
-            let code = unsafe { (self.poll)(self.as_ptr(), want as i32, batch.as_mut_ptr()) };
-            let Ok(got) = usize::try_from(code) else {
-                return Err(VerbsError::Call {
-                    call: "ibv_poll_cq",
-                    place: self.channel.context.name().to_owned(),
-                    source: io::Error::from_raw_os_error(code.saturating_neg()),
-                });
-            };
-            let got = got.min(want);
-            into.extend(batch[..got].iter().map(Completion::from_c));
+            let got = self.fetch(&mut batch[..want], into)?;
             if got < want {
                 break;
             }
             room -= got;
         }
         Ok(())
+    }
+
+    /// Appends as many completions as there are, and `batch` has room for.
+    fn fetch(
+        &self,
+        batch: &mut [ffi::ibv_wc],
+        into: &mut Vec<Completion>,
+    ) -> Result<usize, VerbsError> {
+        // SAFETY: the queue is alive and the slice has room for its length, which is `BATCH` at most.
+        let code = unsafe { (self.poll)(self.as_ptr(), batch.len() as i32, batch.as_mut_ptr()) };
+        let Ok(got) = usize::try_from(code) else {
+            return Err(VerbsError::Call {
+                call: "ibv_poll_cq",
+                place: self.channel.context.name().to_owned(),
+                source: io::Error::from_raw_os_error(code.saturating_neg()),
+            });
+        };
+        let got = got.min(batch.len());
+        into.extend(batch[..got].iter().map(Completion::from_c));
+        Ok(got)
     }
 
     /// Asks for one notification at the channel when the next completion comes.

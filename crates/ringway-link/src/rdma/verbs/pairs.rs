@@ -170,27 +170,25 @@ impl Pairs {
         self.slots
             .get(queue_pair.0 as usize)
             .and_then(Option::as_ref)
-            .ok_or_else(|| self.none())
+            .ok_or_else(|| none(&self.device))
     }
 
     pub(super) fn get_mut(&mut self, queue_pair: QueuePair) -> Result<&mut Pair, DeviceError> {
-        let none = self.none();
-        self.slots
-            .get_mut(queue_pair.0 as usize)
-            .and_then(Option::as_mut)
-            .ok_or(none)
+        let slot = self.slots.get_mut(queue_pair.0 as usize);
+        slot.and_then(Option::as_mut)
+            .ok_or_else(|| none(&self.device))
     }
 
     /// The queue pair whose packets carry this number.
     pub(super) fn numbered(&self, number: u32) -> Option<QueuePair> {
         self.by_number.get(&number).copied().map(QueuePair)
     }
+}
 
-    fn none(&self) -> DeviceError {
-        DeviceError::Misuse {
-            device: self.device.clone(),
-            what: "there is no such queue pair",
-        }
+fn none(device: &str) -> DeviceError {
+    DeviceError::Misuse {
+        device: device.to_owned(),
+        what: "there is no such queue pair",
     }
 }
 
