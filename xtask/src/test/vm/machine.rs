@@ -47,8 +47,10 @@ pub(super) struct Machine {
 /// Time for the machine to start and stop, where it is emulated and the host is busy.
 const SECONDS_TO_BOOT: u64 = 60;
 
+// With `tsc=reliable` clocks are read as on hardware. Otherwise the kernel, which takes several emulated processors' counters
+// for unsynchronized, asks an emulated HPET, and each look at the clock takes microseconds.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t rdinit=/init mitigations=off nokaslr \
-                                audit=0 apparmor=0 random.trust_cpu=on";
+                                audit=0 apparmor=0 random.trust_cpu=on tsc=reliable";
 
 impl Machine {
     /// Boots, runs the scenarios one after the other, and powers off. `dir` is for what is shared with the machine.
