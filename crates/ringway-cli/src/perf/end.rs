@@ -7,7 +7,7 @@ use ringway_link::rdma::{
     Access, Address, Completion, ConnectionId, DeviceEvent, Done, Key, QueuePair, QueuePairOptions,
     ReceiveRequest, Region, Remote, SendRequest, Source, Work,
 };
-use ringway_sys::{Memory, Staging, cpu_count, spin_hint, yield_now};
+use ringway_sys::{Memory, Staging, cpu_count, yield_now};
 
 use super::{
     control::Control,
@@ -355,12 +355,9 @@ impl End {
         if !self.completions.is_empty() {
             self.has_moved();
             self.note(control)?;
-        } else if !moved {
-            if self.shared {
-                yield_now();
-            } else {
-                spin_hint();
-            }
+        } else if !moved && self.shared {
+            // Otherwise the next poll comes at once: a pause of the processor would be a part of short latencies.
+            yield_now();
         }
         if now.saturating_duration_since(self.looked) > pause {
             self.looked = now;
