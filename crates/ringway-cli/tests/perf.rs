@@ -102,12 +102,15 @@ fn queue_pairs_are_connected_by_rdma_cm() {
         assert_eq!(rows[0]["checked"], true);
         assert_eq!(rows[0]["qps"], 3);
     }
-    let (child, port) = server(["send", "lat"]);
-    let asks = ["send", "lat", "127.0.0.2", "-p", &port, "-d", "software"];
-    let (output, errors) = run(&[&asks[..], &["--cm", "-s", "8", "-n", "10"]].concat());
-    assert!(output.status.success(), "{errors}");
-    let (success, text) = words(child);
-    assert!(success, "{text}");
+    // Where the server has requests of its own, too.
+    for operation in ["send", "write"] {
+        let (child, port) = server([operation, "lat"]);
+        let asks = [operation, "lat", "127.0.0.2", "-p", &port, "-d", "software"];
+        let (output, errors) = run(&[&asks[..], &["--cm", "-s", "8", "-n", "10"]].concat());
+        assert!(output.status.success(), "{errors}");
+        let (success, text) = words(child);
+        assert!(success, "{text}");
+    }
     // Both at 127.0.0.1.
     let (child, port) = server(["send", "lat"]);
     let asks = ["send", "lat", "127.0.0.1", "-p", &port, "-d", "software"];

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use ringway_link::rdma::{Device, SoftwareDevice, SoftwareOptions, Verbs};
 use ringway_verbs::{
     Context, Library,
@@ -96,9 +96,6 @@ impl Name {
                 let device = SoftwareDevice::open(&options)?;
                 Ok(Opened::Software(Box::new(device)))
             }
-            Self::Verbs(name, _) if managed => bail!(
-                "--cm is of the device in software only, and this side uses {name}: give `-d software` on both sides, or leave --cm out"
-            ),
             Self::Verbs(name, port) => {
                 let library = Library::load()?;
                 // The GID of the address that is known to reach the other side, if the device has it.

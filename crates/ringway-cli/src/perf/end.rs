@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use ringway_link::rdma::{
-    Access, Address, Completion, ConnectionId, DeviceEvent, Done, Key, QueuePair, QueuePairOptions,
+    Access, Address, Completion, DeviceEvent, Done, Key, QueuePair, QueuePairOptions,
     ReceiveRequest, Region, Remote, SendRequest, Source, Work,
 };
 use ringway_sys::{Memory, Staging, cpu_count, yield_now};
@@ -12,6 +12,7 @@ use ringway_sys::{Memory, Staging, cpu_count, yield_now};
 use super::{
     control::Control,
     device::Opened,
+    managed::Conversations,
     message::{Message, Party},
     test::{Operation, Run, Test},
 };
@@ -68,8 +69,8 @@ pub(super) struct End {
     moved: Instant,
     /// The other side may need this processor.
     shared: bool,
-    /// Connections by rdma_cm that are there.
-    pub(super) connections: Vec<ConnectionId>,
+    /// Connections by rdma_cm.
+    pub(super) conversations: Conversations,
 }
 
 impl End {
@@ -129,7 +130,7 @@ impl End {
             looked: now,
             moved: now,
             shared: cpu_count() < 2,
-            connections: Vec::new(),
+            conversations: Conversations::default(),
         })
     }
 

@@ -89,7 +89,8 @@ pub(crate) struct Perf {
     /// Requests under way at each queue pair, with bw. [default: 128]
     #[arg(short = 't', long, alias = "tx-depth")]
     depth: Option<u32>,
-    /// Connect queue pairs by rdma_cm's protocol at UDP port 4791, and not by addresses told over TCP.
+    /// Connect queue pairs by rdma_cm (librdmacm, and in software its protocol at UDP port 4791), and not by addresses told over
+    /// TCP.
     #[arg(short = 'R', long)]
     cm: bool,
     /// The most payload of a packet in bytes; less if either port has less.

@@ -110,6 +110,7 @@ impl Server {
         let mut end = End::new(device, &test)?;
         let own = end.party()?;
         let service = if test.managed {
+            end.reach_memory_of(&client);
             Some(end.listen()?)
         } else {
             end.connect(&client)

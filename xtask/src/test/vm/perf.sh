@@ -12,15 +12,17 @@ gid() {
 client_gid=$(gid rxe0 0a00:0001)
 server_gid=$(gid rxe1 0a00:0002)
 
-# ours OPERATION MEASURE BYTES COUNT: the row of the client.
+# ours OPERATION MEASURE BYTES COUNT FLAG...: the row of the client.
 ours() {
-    timeout 60 /share/bin/ringway perf "$1" "$2" -d rxe1 2>/tmp/server &
-    timeout 60 /share/bin/ringway perf "$1" "$2" 127.0.0.1 -d rxe0 -s "$3" -n "$4" >/tmp/client 2>&1 || {
+    operation=$1 measure=$2 bytes=$3 count=$4
+    shift 4
+    timeout 60 /share/bin/ringway perf "$operation" "$measure" -d rxe1 2>/tmp/server &
+    timeout 60 /share/bin/ringway perf "$operation" "$measure" 127.0.0.1 -d rxe0 -s "$bytes" -n "$count" "$@" >/tmp/client 2>&1 || {
         cat /tmp/client /tmp/server
         return 1
     }
     wait $! || { cat /tmp/server; return 1; }
-    awk -v bytes="$3" '$1 == bytes' /tmp/client
+    awk -v bytes="$bytes" '$1 == bytes' /tmp/client
 }
 
 # theirs OPERATION MEASURE BYTES COUNT: the same of perftest. Its client doesn't wait for its server.
@@ -61,3 +63,9 @@ compare write bw 65536 500
 compare send lat 8 500
 compare read bw 65536 500
 compare atomic lat 8 500
+# An assignment fails with its command.
+for test in "send bw 4096 100 --cm --qps 4" "write lat 8 100 --cm" "read bw 65536 100 --cm"; do
+    # shellcheck disable=SC2086 # a list
+    row=$(ours $test)
+    echo "$test: $row"
+done

@@ -139,6 +139,19 @@ impl Verbs {
         &self.context
     }
 
+    /// Connects a queue pair by a conversation of librdmacm's: of who listens before it accepts, of who has asked when the other side
+    /// has accepted. Addresses, MTU, traffic class and first PSNs are the conversation's.
+    ///
+    /// # Errors
+    /// If the conversation is not as far, or the queue pair is connected or has failed.
+    pub fn connect_by(
+        &mut self,
+        queue_pair: QueuePair,
+        conversation: &verbs::CmId,
+    ) -> Result<(), DeviceError> {
+        self.pairs.get_mut(queue_pair)?.connect_by(conversation)
+    }
+
     /// Fetches completions into `held`; true if there were any.
     fn fetch(&mut self) -> Result<bool, DeviceError> {
         self.held.reserve(BATCH);

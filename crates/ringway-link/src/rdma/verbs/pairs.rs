@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use ringway_roce::rc::State;
 use ringway_verbs::{self as verbs, CompletionQueue, ProtectionDomain, gid::GidEntry};
 
-use super::{completions::Reservation, outstanding::Outstanding, words};
+use super::{RIGHTS, completions::Reservation, outstanding::Outstanding, words};
 use crate::rdma::{Address, DeviceError, PostError, Psn, Qpn, QueuePair, QueuePairOptions, Terms};
 
 /// A queue pair.
@@ -52,12 +52,7 @@ impl Pair {
         peer: &Address,
         terms: Terms,
     ) -> Result<(), DeviceError> {
-        if self.state != State::Init {
-            return Err(DeviceError::Misuse {
-                device: self.pair.domain().context().name().to_owned(),
-                what: "the queue pair is connected already, or has failed",
-            });
-        }
+        self.check_unconnected()?;
         let gid_index = u8::try_from(own.index).map_err(|_| DeviceError::Misuse {
             device: self.pair.domain().context().name().to_owned(),
             what: "the GID's index is above 255, which a queue pair cannot name: take unused addresses off the interface",
@@ -84,6 +79,24 @@ impl Pair {
         })?;
         self.state = State::ReadyToSend;
         Ok(())
+    }
+
+    /// Takes it to where a conversation of librdmacm's has come.
+    pub(super) fn connect_by(&mut self, conversation: &verbs::CmId) -> Result<(), DeviceError> {
+        self.check_unconnected()?;
+        conversation.ready(&self.pair, RIGHTS)?;
+        self.state = State::ReadyToSend;
+        Ok(())
+    }
+
+    fn check_unconnected(&self) -> Result<(), DeviceError> {
+        if self.state == State::Init {
+            return Ok(());
+        }
+        Err(DeviceError::Misuse {
+            device: self.pair.domain().context().name().to_owned(),
+            what: "the queue pair is connected already, or has failed",
+        })
     }
 
     /// One of its requests has failed, and so it.
