@@ -41,7 +41,7 @@ impl PythonStore {
 }
 
 impl Store for PythonStore {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+    fn set(&self, key: &str, value: &[u8], _: Instant) -> Result<(), StoreError> {
         self.call("set", key, |store| {
             store
                 .call_method1("set", (key, PyBytes::new(store.py(), value)))

@@ -150,7 +150,10 @@ pub(crate) fn run(
 /// Starts a collective; among operations in flight, those of higher priority go first.
 #[pyfunction]
 #[pyo3(signature = (communicator, operation, memory, counts, timeout, keep, priority=0, places=None))]
-#[expect(clippy::too_many_arguments, reason = "each call of Python's would cost more than an argument")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each call of Python's would cost more than an argument"
+)]
 pub(crate) fn submit(
     communicator: &Bound<'_, Communicator>,
     operation: Operation,

@@ -47,7 +47,7 @@ impl Communicator {
             rank: engine.world.rank,
             block: block.as_ref().map(GroupBlock::offset),
         };
-        store.set(&seat_key(rank), &write_seat(seat))?;
+        store.set(&seat_key(rank), &write_seat(seat), deadline)?;
 
         let is_there = |&member: &Rank| store.get(&seat_key(member), began).is_ok();
         let absentees = || (0..size).filter(|member| !is_there(member)).collect();
@@ -68,7 +68,7 @@ impl Communicator {
                 let seat = get(&seat_key(member)).map_err(absent)?;
                 all.bytes.extend_from_slice(&seat);
             }
-            store.set(GROUP_KEY, &all.bytes)?;
+            store.set(GROUP_KEY, &all.bytes, deadline)?;
         }
         let all = get(GROUP_KEY).map_err(absent)?;
         let found = read_group(&all, size).map_err(|error| error.to_string());

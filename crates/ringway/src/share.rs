@@ -113,7 +113,8 @@ impl Notes<'_> {
             Err(error) => self.sign(error),
         };
         let outcome = format!("ringway/shm/{}", self.leader);
-        self.world.store.set(&outcome, reason.as_bytes())?;
+        let store = &self.world.store;
+        store.set(&outcome, reason.as_bytes(), deadline + 2 * NOTE)?;
         Ok((offered.ok().filter(|_| reason.is_empty()), reason))
     }
 
@@ -129,7 +130,7 @@ impl Notes<'_> {
             .map_or_else(String::new, |e| self.sign(e));
         self.world
             .store
-            .set(&self.own(self.world.rank), own.as_bytes())?;
+            .set(&self.own(self.world.rank), own.as_bytes(), deadline + NOTE)?;
         let reason = self.outcome(deadline + 2 * NOTE)?;
         match joined {
             Err(_) if reason.is_empty() => Err(Error::Memory(format!(

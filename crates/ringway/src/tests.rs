@@ -44,7 +44,7 @@ struct Shelf {
 }
 
 impl Store for Shelf {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+    fn set(&self, key: &str, value: &[u8], _: Instant) -> Result<(), StoreError> {
         self.values
             .lock()
             .unwrap()

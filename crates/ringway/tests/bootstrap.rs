@@ -24,6 +24,8 @@ use ringway::{
     settings::{Settings, Source},
 };
 
+const PATIENCE: Duration = Duration::from_secs(5);
+
 fn settings(timeout: &str) -> Settings {
     let mut settings = Settings::default();
     settings
@@ -79,7 +81,11 @@ fn check_worlds(worlds: Vec<Result<World, BootstrapError>>) {
         assert_eq!(world.hosts().len(), 1);
         world
             .store
-            .set(&format!("from {rank}"), format!("value {rank}").as_bytes())
+            .set(
+                &format!("from {rank}"),
+                format!("value {rank}").as_bytes(),
+                Instant::now() + PATIENCE,
+            )
             .unwrap();
     }
     let soon = Instant::now() + Duration::from_secs(5);
@@ -132,11 +138,16 @@ fn a_value_wakes_those_who_wait_for_it() {
             });
         }
         thread::sleep(Duration::from_millis(100));
-        worlds[2].store.set("late", b"here").unwrap();
+        worlds[2]
+            .store
+            .set("late", b"here", Instant::now() + PATIENCE)
+            .unwrap();
     });
     let long = vec![0; (1 << 20) + 1];
     assert!(matches!(
-        worlds[1].store.set("long", &long),
+        worlds[1]
+            .store
+            .set("long", &long, Instant::now() + PATIENCE),
         Err(StoreError::TooLong { .. })
     ));
 }
@@ -402,7 +413,7 @@ struct Shelf {
 }
 
 impl Store for Shelf {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+    fn set(&self, key: &str, value: &[u8], _: Instant) -> Result<(), StoreError> {
         self.values
             .lock()
             .unwrap()

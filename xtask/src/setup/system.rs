@@ -16,7 +16,11 @@ pub(crate) type Need = (&'static str, &'static [&'static str], &'static str);
 
 const NEEDS: [Need; 7] = [
     ("cc", &["gcc", "libc6-dev"], "linking"),
-    ("g++", &["g++"], "the fuzzer's run-time library and the tests' accelerator"),
+    (
+        "g++",
+        &["g++"],
+        "the fuzzer's run-time library and the tests' accelerator",
+    ),
     (
         "readelf",
         &["binutils"],

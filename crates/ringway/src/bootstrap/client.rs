@@ -29,7 +29,6 @@ pub(super) struct Client {
     port: u16,
     /// Ranks of the world: bounds what a reply may hold.
     size: usize,
-    patience: Duration,
 }
 
 /// Why no reply came.
@@ -60,13 +59,8 @@ impl From<io::Error> for Attempt {
 }
 
 impl Client {
-    pub(super) const fn new(host: String, port: u16, size: usize, patience: Duration) -> Self {
-        Self {
-            host,
-            port,
-            size,
-            patience,
-        }
+    pub(super) const fn new(host: String, port: u16, size: usize) -> Self {
+        Self { host, port, size }
     }
 
     pub(super) fn place(&self) -> String {
@@ -212,9 +206,9 @@ pub(super) fn resolve(host: &str, port: u16, deadline: Instant) -> Result<Vec<So
 }
 
 impl Store for Client {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+    fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<(), StoreError> {
         let request = set_request(key, value)?;
-        match self.call(|| request.clone(), Instant::now() + self.patience) {
+        match self.call(|| request.clone(), deadline) {
             Ok(reply) => set_reply(self, key, reply),
             Err(no) => Err(failed(self, "set", key, no.detail)),
         }

@@ -31,11 +31,13 @@ pub(super) fn meet(
     let rank = me.member.rank;
     let failed = |source| BootstrapError::Store { rank, source };
     store
-        .set(&member_key(rank), &me.to_value())
+        .set(&member_key(rank), &me.to_value(), deadline)
         .map_err(failed)?;
     let reply = if rank == 0 {
         let reply = collect(store, me, deadline).map_err(failed)?;
-        store.set(WORLD_KEY, &reply.encode()).map_err(failed)?;
+        store
+            .set(WORLD_KEY, &reply.encode(), deadline)
+            .map_err(failed)?;
         reply
     } else {
         match get_reminding(store, WORLD_KEY, deadline, &|| absent(store, me)) {

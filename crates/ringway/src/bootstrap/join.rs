@@ -65,7 +65,7 @@ pub fn join(settings: &Settings, launch: &Launch) -> Result<World, BootstrapErro
     let (members, store): (_, Arc<dyn Store>) = match &launch.rendezvous {
         Rendezvous::Store(store) => (exchange::meet(&**store, &me, deadline)?, Arc::clone(store)),
         Rendezvous::Master { host, port } if rank == 0 => {
-            let (server, note) = serve(host, *port, &me, values.connect_timeout, deadline)?;
+            let (server, note) = serve(host, *port, &me, deadline)?;
             let wait = deadline.saturating_duration_since(Instant::now());
             let mut reply = server.call(
                 Request::Join {
@@ -91,7 +91,7 @@ pub fn join(settings: &Settings, launch: &Launch) -> Result<World, BootstrapErro
             )
         }
         Rendezvous::Master { host, port } => {
-            let client = Client::new(host.clone(), *port, size, values.connect_timeout);
+            let client = Client::new(host.clone(), *port, size);
             let reply = ask(&client, &me, began, deadline)?;
             (
                 settle(&me, &client.place(), began.elapsed(), reply)?,
@@ -212,7 +212,6 @@ fn serve(
     host: &str,
     port: u16,
     me: &Join,
-    patience: Duration,
     deadline: Instant,
 ) -> Result<(Server, Option<String>), BootstrapError> {
     let failed = |detail: String, remedy: &str| BootstrapError::Listen {
@@ -222,7 +221,7 @@ fn serve(
         remedy: remedy.to_owned(),
     };
     if me.size == 1 {
-        let server = Server::start(None, me.clone(), patience);
+        let server = Server::start(None, me.clone());
         return Ok((
             server.map_err(|e| failed(e.to_string(), "see `ulimit -n`"))?,
             None,
@@ -233,7 +232,7 @@ fn serve(
         .map_err(|detail| failed(detail, "RINGWAY_MASTER must name the host of rank 0"))?;
     // Whoever else serves the place is there already, or this rank would be.
     let look_elsewhere = || -> Result<(), BootstrapError> {
-        let client = Client::new(host.to_owned(), port, me.size, patience);
+        let client = Client::new(host.to_owned(), port, me.size);
         let request = || Request::Join {
             join: me.clone(),
             wait: Duration::ZERO,
@@ -264,7 +263,7 @@ fn serve(
             host_name()
         ))
     };
-    let server = Server::start(Some(socket), me.clone(), patience);
+    let server = Server::start(Some(socket), me.clone());
     Ok((
         server.map_err(|e| failed(e.to_string(), "see `ulimit -n`"))?,
         note,

@@ -41,7 +41,6 @@ pub(super) struct Server {
     thread: Option<JoinHandle<()>>,
     /// The number of the last call.
     calls: AtomicU64,
-    patience: Duration,
 }
 
 struct Shared {
@@ -81,11 +80,7 @@ impl Server {
     ///
     /// # Errors
     /// No thread or descriptor is left.
-    pub(super) fn start(
-        socket: Option<TcpListener>,
-        host: Join,
-        patience: Duration,
-    ) -> io::Result<Self> {
+    pub(super) fn start(socket: Option<TcpListener>, host: Join) -> io::Result<Self> {
         let most = host.size + MOST_STRANGERS;
         let state = State {
             book: Book::new(host),
@@ -110,7 +105,6 @@ impl Server {
             shared,
             thread,
             calls: AtomicU64::new(0),
-            patience,
         })
     }
 
@@ -161,9 +155,9 @@ impl Server {
 }
 
 impl Store for Server {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+    fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<(), StoreError> {
         let request = super::client::set_request(key, value)?;
-        let reply = self.call(request, Instant::now() + self.patience);
+        let reply = self.call(request, deadline);
         super::client::set_reply(self, key, reply)
     }
 

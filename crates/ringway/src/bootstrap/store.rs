@@ -9,11 +9,11 @@ use std::{
 ///
 /// Keys are written once. Implementations are called from several threads at once.
 pub trait Store: Send + Sync {
-    /// Leaves a value.
+    /// Leaves a value, trying until `deadline` if the store cannot be reached at once.
     ///
     /// # Errors
     /// The store cannot be reached, or refuses.
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError>;
+    fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<(), StoreError>;
 
     /// The value of a key, waiting for it until `deadline`. A deadline in the past looks once.
     ///
@@ -38,8 +38,8 @@ impl Part {
 }
 
 impl Store for Part {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.store.set(&self.key(key), value)
+    fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<(), StoreError> {
+        self.store.set(&self.key(key), value, deadline)
     }
 
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>, StoreError> {

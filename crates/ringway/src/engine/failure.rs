@@ -186,7 +186,7 @@ impl Engine {
             .iter()
             .flat_map(|word| word.to_le_bytes())
             .collect();
-        if let Err(error) = self.world.store.set(&key, &bytes) {
+        if let Err(error) = self.world.store.set(&key, &bytes, Instant::now() + TELLING) {
             tracing::debug!(%error, "could not tell what this rank calls");
         }
     }
@@ -194,12 +194,15 @@ impl Engine {
     /// What a peer calls; it tells when it sees the mismatch, which is at the same time.
     fn ask_descriptor(&self, peer: usize, group: u64, number: u32) -> Option<Descriptor> {
         let key = mismatch_key(peer, group, number);
-        let deadline = Instant::now() + Duration::from_millis(500);
+        let deadline = Instant::now() + TELLING;
         let bytes = self.world.store.get(&key, deadline).ok()?;
         let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         Descriptor::decode([word(0)?, word(8)?])
     }
 }
+
+/// How long what ranks call may take to get from one to the other. Whoever keeps it may have ended with an error by then.
+const TELLING: Duration = Duration::from_millis(500);
 
 fn mismatch_key(rank: usize, group: u64, number: u32) -> String {
     format!("ringway/mismatch/{group:x}/{number}/{rank}")

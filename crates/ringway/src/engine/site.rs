@@ -46,11 +46,11 @@ impl Site {
     /// # Errors
     /// Rank 0 cannot read the file, or there is something wrong in it: the same on all ranks.
     pub(crate) fn of(world: &World, settings: &Settings) -> Result<Option<Self>, Error> {
+        let deadline = Instant::now() + settings.values().connect_timeout;
         if world.rank == 0 {
             let note = note(world, settings).unwrap_or_else(|reason| format!("error\n{reason}"));
-            world.store.set(KEY, note.as_bytes())?;
+            world.store.set(KEY, note.as_bytes(), deadline)?;
         }
-        let deadline = Instant::now() + settings.values().connect_timeout;
         let note = world.store.get(KEY, deadline)?;
         let mut site = Self::read(&String::from_utf8_lossy(&note), &world.members)
             .map_err(|reason| Error::Argument(format!("rank 0's setting fabric: {reason}")))?;

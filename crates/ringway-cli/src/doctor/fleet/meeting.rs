@@ -22,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(super) struct Meeting {
     pub(super) world: World,
     control: Control,
+    /// For a store that cannot be reached.
+    patience: Duration,
     /// Ranks that are not waited for any more, and why.
     lost: Mutex<BTreeMap<Rank, String>>,
 }
@@ -37,6 +39,7 @@ impl Meeting {
         Ok(Self {
             world,
             control,
+            patience: settings.values().connect_timeout,
             lost: Mutex::default(),
         })
     }
@@ -49,7 +52,8 @@ impl Meeting {
     /// Leaves a value for others.
     pub(super) fn put(&self, key: &str, value: &impl Serialize) -> Result<()> {
         let bytes = serde_json::to_vec(value)?;
-        self.world.store.set(&name(key), &bytes)?;
+        let deadline = Instant::now() + self.patience;
+        self.world.store.set(&name(key), &bytes, deadline)?;
         Ok(())
     }
 
