@@ -2,7 +2,7 @@
 //!
 //! The waiter drives: a blocking call progresses its own operation (and with it all others that run over
 //! messages) on the calling thread. Operations that nobody waits for are driven by one [`worker`] thread, which
-//! steps back while somebody waits. Whoever drives and finds nothing to do spins for a bounded time, then sleeps
+//! steps back while somebody waits for messages. Whoever drives and finds nothing to do spins for a bounded time, then sleeps
 //! until a peer, another thread or the control plane wakes it.
 
 mod driver;
@@ -81,7 +81,7 @@ pub(crate) struct Engine {
     fd: OwnedFd,
     /// Wakes waiters that sleep on `fd`.
     bell: Signal,
-    /// Threads that drive what they wait for.
+    /// Threads that wait for messages, and drive all of these.
     waiters: AtomicUsize,
     worker: Worker,
     spin: Duration,
@@ -354,13 +354,15 @@ impl Engine {
         limit: Option<Instant>,
         stop: &dyn Fn() -> bool,
     ) -> Option<Result<(), Error>> {
-        self.waiters.fetch_add(1, Ordering::Relaxed);
+        // Who waits for an operation in mapped memory moves no messages: the worker goes on with them.
+        let counts = usize::from(task.mapped().is_none());
+        self.waiters.fetch_add(counts, Ordering::Relaxed);
         let recorded = task.recorded().map(|call| (call, Instant::now()));
         let result = self.drive_until(task, limit, stop);
         if let Some(((recorder, call), from)) = recorded {
             recorder.wait(*call, from, Instant::now());
         }
-        if self.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.waiters.fetch_sub(counts, Ordering::Relaxed) == counts {
             self.worker.resume();
         }
         result

@@ -246,7 +246,7 @@ fn run(engine: &Engine) {
             watched.sweep(engine, now);
         }
         moved = watched.step(engine);
-        // Whoever waits drives all messages.
+        // Whoever waits for messages drives all of them.
         let steps_back = engine.waiters.load(Ordering::Relaxed) > 0;
         let mut driver = None;
         if watched.messages
@@ -368,6 +368,29 @@ mod tests {
             looked.wait();
             for task in tasks {
                 comm.engine().wait(&task).unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn messages_move_while_an_operation_in_mapped_memory_is_waited_for() {
+        let settings = [("timeout", "10s")];
+        world_on(&["a", "a", "b"], Over::Mapped, &settings, |comm| {
+            let color = u32::from(comm.rank() == 2);
+            let group = comm.split(Some(color), 0).unwrap().unwrap();
+            assert_eq!(group.is_mapped(), comm.rank() < 2);
+            if comm.rank() == 1 {
+                // Rank 0 waits for the other operation by then.
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            let far = comm.start(AllReduce::new(vec![1_u32; 100_000])).unwrap();
+            let near = || group.start(AllReduce::new(vec![1_u32])).unwrap();
+            if comm.rank() == 1 {
+                far.wait().unwrap();
+                near().wait().unwrap();
+            } else {
+                near().wait().unwrap();
+                far.wait().unwrap();
             }
         });
     }
