@@ -114,11 +114,11 @@ impl Communicator {
     }
 
     /// Like [`Self::run`], until `stop` says so: then the operation is returned, and goes on in the background, as
-    /// if [submitted](Self::submit). `stop` is asked at least every 100 ms while there is nothing to do, but not while all
-    /// ranks measure links (the setting `adapt_after`).
+    /// if [submitted](Self::submit). `stop` is asked at least every 100 ms while there is nothing to do.
     ///
     /// # Errors
-    /// As [`Self::run`]; [`Error::Stopped`] if the operation had not begun, as ranks were to meet before it.
+    /// As [`Self::run`]; [`Error::Stopped`] if the operation had not begun, as ranks were to meet or to measure links before it (the
+    /// setting `adapt_after`): what all ranks measure goes on, and the next operation takes it up.
     pub fn run_until(
         &self,
         request: Request,
