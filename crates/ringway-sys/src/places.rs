@@ -40,6 +40,13 @@ impl Places {
         self.places.is_empty()
     }
 
+    /// Whether any byte is in two of them.
+    pub fn overlap(&self) -> bool {
+        let mut sorted = self.places.clone();
+        sorted.sort_unstable_by_key(|place| place.as_ptr().addr());
+        sorted.windows(2).any(|pair| pair[0].overlaps(pair[1]))
+    }
+
     /// The first bytes of `range` as far as they are in one place.
     ///
     /// # Panics
@@ -61,6 +68,21 @@ mod tests {
     fn addresses(memory: Memory) -> impl Iterator<Item = usize> {
         let start = memory.as_ptr().addr();
         start..start + memory.len()
+    }
+
+    #[test]
+    fn a_byte_in_two_places_is_found() {
+        let memory = Staging::new(12);
+        let whole = memory.memory();
+        let overlap = |ranges: &[Range<usize>]| {
+            let places = ranges.iter().map(|range| whole.slice(range.clone()));
+            Places::new(places).overlap()
+        };
+        assert!(!overlap(&[]));
+        assert!(!overlap(&[8..12, 0..4, 4..4, 4..8]));
+        assert!(overlap(&[8..12, 0..5, 4..8]));
+        assert!(overlap(&[4..8, 0..12]));
+        assert!(overlap(&[4..8, 8..12, 4..8]));
     }
 
     #[test]

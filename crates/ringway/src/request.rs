@@ -69,8 +69,8 @@ impl Request {
         self
     }
 
-    /// Input and output of an all_reduce are what lies in these places, as if it were in a row. Each has whole elements; other ranks
-    /// may cut the vector elsewhere. What [`Request::new`] was given does not count.
+    /// Input and output of an all_reduce are what lies in these places, as if it were in a row. Each has whole elements, and no two
+    /// overlap; other ranks may cut the vector elsewhere. What [`Request::new`] was given does not count.
     pub fn places(mut self, places: Arc<Places>) -> Self {
         self.places = Some(places);
         self
@@ -241,14 +241,20 @@ impl Request {
                 "{collective} of memory in several places: expected an all_reduce; copy it to one place"
             )));
         }
-        match places.iter().find(|place| place.len() % size != 0) {
-            None => Ok(()),
-            Some(place) => Err(Error::Argument(format!(
+        if let Some(place) = places.iter().find(|place| place.len() % size != 0) {
+            return Err(Error::Argument(format!(
                 "{collective}: a place has {} bytes, which is no multiple of the {size} bytes of {}",
                 place.len(),
                 self.dtype
-            ))),
+            )));
         }
+        if places.overlap() {
+            return Err(Error::Argument(format!(
+                "{collective} of places that overlap, whose sums would depend on which is added up first; expected each element in one \
+                 place"
+            )));
+        }
+        Ok(())
     }
 
     fn check_parts(&self, parts: &Parts, rank: Rank, ranks: usize) -> Result<usize, Error> {

@@ -83,20 +83,23 @@ fn in_half_precision_between_hosts() {
 }
 
 #[test]
-fn half_an_element_and_other_collectives_are_refused() {
+fn places_that_overlap_half_an_element_and_other_collectives_are_refused() {
     world_on(&["a"; 2], Over::Mapped, &[], |comm| {
         let mut bytes = [0_u8; 8];
         let memory = exclusive(&mut bytes);
-        let places = Arc::new(Places::new([memory.slice(0..3), memory.slice(3..8)]));
-        let run = |collective| {
+        let cut = Arc::new(Places::new([memory.slice(0..3), memory.slice(3..8)]));
+        let twice = Arc::new(Places::new([memory, memory.slice(4..8)]));
+        let run = |collective, places: &Arc<Places>| {
             let request = Request::new(collective, DataType::F32, Memory::EMPTY, Memory::EMPTY)
                 .reduce_op(ReduceOp::Sum)
                 .places(places.clone());
             comm.run(request).unwrap_err().to_string()
         };
-        let error = run(Collective::AllReduce);
+        let error = run(Collective::AllReduce, &cut);
         assert!(error.contains("a place has 3 bytes"), "{error}");
-        let error = run(Collective::Reduce { root: 0 });
+        let error = run(Collective::AllReduce, &twice);
+        assert!(error.contains("places that overlap"), "{error}");
+        let error = run(Collective::Reduce { root: 0 }, &cut);
         assert!(error.contains("expected an all_reduce"), "{error}");
     });
 }
