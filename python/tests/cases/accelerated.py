@@ -73,6 +73,17 @@ def in_the_order_of_the_program():
         assert (x == SUM).all()
 
 
+def in_an_inference_mode():
+    with torch.inference_mode():
+        x = torch.full((1000,), me + 1.0)
+        dist.all_reduce(x)
+        outputs = [torch.zeros(10) for _ in range(n)]
+        dist.all_gather(outputs, torch.full((10,), float(me)))
+    assert (x == SUM).all()
+    for rank, output in enumerate(outputs):
+        assert (output == rank).all()
+
+
 def nobody_keeps_them():
     for _ in range(10):
         dist.all_reduce(torch.ones(50_000), async_op=True)
@@ -97,6 +108,7 @@ run(
     a_program_that_goes_on,
     a_stream_of_the_program_s,
     in_the_order_of_the_program,
+    in_an_inference_mode,
     nobody_keeps_them,
     a_kernel_that_hangs,
 )

@@ -16,6 +16,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
@@ -282,7 +283,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   auto& stream = queue(current);
   // As they are now: a tensor may have got other memory before its elements are copied.
   stream.put([source = readable(resolved), target = readable(to), kept = std::pair(resolved.storage(), to.storage())] {
-    at::NoGradGuard no_grad;
+    // Nothing of autograd, nor of the inference mode of whoever has given this.
+    at::AutoDispatchBelowADInplaceOrView below;
     target.copy_(source);
   });
   bool host_waits = from.is_cpu() || to.is_cpu();

@@ -93,7 +93,8 @@ class Staged:
     def _give_back(self, error: Exception | None) -> None:
         if error is None and self._written:
             try:
-                with torch.no_grad(), self._back:
+                # This is another thread than the program's, whose tensors may be those of an inference mode.
+                with torch.inference_mode(), self._back:
                     for tensor, twin in self._written:
                         tensor.copy_(twin, non_blocking=True)
                         tensor.record_stream(self._back)
@@ -202,7 +203,9 @@ class Staging:
                 f"expected dense tensors on one device, {self._device}, found one on {tensor.device} of layout "
                 f"{tensor.layout}; a process has one accelerator for each process group of the backend ringway"
             )
-        twin = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
+        # Other threads write to it, which are in no inference mode.
+        with torch.inference_mode(False):
+            twin = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
         if is_read:
             twin.copy_(tensor, non_blocking=True)
             tensor.record_stream(self._to_host)
