@@ -78,7 +78,7 @@ class RingwayWork(dist.Work):
             if work.is_done():
                 try:
                     work.wait()
-                except Error as error:
+                except Exception as error:  # Of tensors on an accelerator it may be PyTorch's.
                     return error
         return None
 
