@@ -389,8 +389,9 @@ impl Engine {
                 return None;
             }
             if let Some(mapped) = task.mapped() {
-                // The engine's thread moves all of them at each turn.
-                if self.one_thread && self.worker.is_loaded() {
+                // The engine's thread moves all of them at each turn, unless it is in a callback, which may take its time.
+                let ends = || self.control.failure().is_some() || Instant::now() >= task.deadline;
+                if self.one_thread && self.worker.is_loaded() && !ends() {
                     task.sleep(Duration::from_millis(1));
                     continue;
                 }

@@ -4,9 +4,10 @@ use std::{
     io,
     os::fd::AsFd,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    thread::ThreadId,
     time::{Duration, Instant},
 };
 
@@ -24,6 +25,8 @@ pub(super) struct Worker {
     bell: Signal,
     /// Operations that the thread has in hand, at its last turn; those that have just ended among them.
     load: AtomicUsize,
+    /// The thread, once it runs.
+    thread: OnceLock<ThreadId>,
 }
 
 #[derive(Default)]
@@ -46,6 +49,7 @@ impl Worker {
             changed: Condvar::new(),
             bell: Signal::new()?,
             load: AtomicUsize::new(0),
+            thread: OnceLock::new(),
         })
     }
 
@@ -86,9 +90,11 @@ impl Worker {
         self.changed.notify_one();
     }
 
-    /// Whether the thread has several operations in hand.
+    /// Whether the thread has several operations in hand, and moves them: it does not where it calls this itself, in a callback of
+    /// one of them.
     pub(super) fn is_loaded(&self) -> bool {
         self.load.load(Ordering::Relaxed) > 1
+            && self.thread.get() != Some(&std::thread::current().id())
     }
 
     /// The last waiter has gone.
@@ -232,6 +238,8 @@ const BUSY_TURNS: u32 = 16;
 
 /// The thread, until the rank leaves.
 fn run(engine: &Engine) {
+    // It starts once.
+    let _ = engine.worker.thread.set(std::thread::current().id());
     // Behind a thread that computes it would wait for milliseconds at each step of an operation, and so would its peers.
     if let Err(error) = ringway_sys::take_short_turns() {
         tracing::debug!(%error, "the engine thread keeps turns of the usual length");
@@ -366,6 +374,29 @@ mod tests {
             let numbers: Vec<u32> = watched.tasks.iter().map(|task| task.number).collect();
             assert_eq!(numbers, tasks.each_ref().map(|task| task.number));
             looked.wait();
+            for task in tasks {
+                comm.engine().wait(&task).unwrap();
+            }
+        });
+    }
+
+    /// On few cores, where who waits leaves several operations to the thread.
+    #[test]
+    fn a_callback_on_the_thread_may_wait_for_another_operation() {
+        world_on(&["a", "a"], Over::Mapped, &[], |comm| {
+            if comm.rank() == 1 {
+                // The other rank's thread has all of them in hand by then.
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            let tasks = [1_u32, 2, 3].map(|element| {
+                let call = AllReduce::new(vec![element]);
+                comm.start(call).unwrap().into_task()
+            });
+            let (engine, next) = (comm.engine().clone(), tasks[1].clone());
+            let (end, ended) = std::sync::mpsc::channel();
+            tasks[0].on_end(Box::new(move |_| drop(end.send(engine.wait(&next)))));
+            let waited = ended.recv_timeout(Duration::from_secs(10));
+            waited.unwrap().unwrap();
             for task in tasks {
                 comm.engine().wait(&task).unwrap();
             }
