@@ -213,7 +213,7 @@ impl<T: Element> Worker<T> {
     }
 
     /// The tensors of the batch that is to be closed, and their bytes: up to the target, and not beyond a flush. What is as large as a
-    /// batch is one by itself, and is not copied.
+    /// batch is one by itself.
     fn batch(&self, state: &State<T>) -> (usize, usize) {
         let (target, most) = (self.climb.target(), *self.shared.limits.bytes.end());
         let flush = state
