@@ -41,6 +41,15 @@ enum Event {
     },
 }
 
+impl Event {
+    const fn begin(&self) -> Duration {
+        match *self {
+            Self::Call { at, .. } => at,
+            Self::Wait { from, .. } => from,
+        }
+    }
+}
+
 impl Program {
     /// What was recorded.
     pub(super) fn recorded(recording: &Recording) -> Self {
@@ -198,7 +207,12 @@ impl Episode {
     }
 }
 
+/// Who never waits for an operation, as one that only asks whether it is done, has it in flight until its recorded end.
 fn episodes(recording: &Recording) -> Vec<Episode> {
+    let waited: HashSet<usize> = recording.waits.iter().map(|wait| wait.call).collect();
+    let is_over = |call: usize, now: Duration| {
+        !waited.contains(&call) && recording.calls[call].end.is_some_and(|end| end <= now)
+    };
     let calls = recording.calls.iter().enumerate();
     let calls = calls.map(|(call, at)| Event::Call { call, at: at.begin });
     let waits = recording.waits.iter().map(|wait| {
@@ -207,14 +221,16 @@ fn episodes(recording: &Recording) -> Vec<Episode> {
     });
     // Calls first, of what is at the same time: the order is stable.
     let mut events: Vec<_> = calls.chain(waits).collect();
-    events.sort_by_key(|event| match *event {
-        Event::Call { at, .. } => at,
-        Event::Wait { from, .. } => from,
-    });
+    events.sort_by_key(Event::begin);
     let mut episodes = Vec::new();
     let mut episode = Episode::default();
     let mut open = HashSet::new();
     for event in events {
+        let now = event.begin();
+        open.retain(|&call| !is_over(call, now));
+        if open.is_empty() && !episode.events.is_empty() {
+            episodes.push(std::mem::take(&mut episode));
+        }
         match event {
             Event::Call { call, .. } => {
                 open.insert(call);
@@ -305,6 +321,25 @@ done 700
         // The first ends at 1,000, the second at 1,100: 700 more than at 400.
         assert_eq!(nanos(run([900, 100, 50])), [1300, 550, 750, 1050]);
         assert_eq!(nanos(run([10, 10, 1])), [551, 550, 1, 21]);
+    }
+
+    /// The first operation is over when the second is called.
+    #[test]
+    fn what_nobody_waits_for_is_in_flight_until_its_end() {
+        let job = "ringway record 1 ranks 2 hosts 2
+group 0 2 world
+call 0 100 all_reduce 0 f32 sum 4096 ring even 0
+end 0 300
+call 1 350 all_reduce 0 f32 sum 4096 ring even 0
+wait 1 350 400
+end 1 400
+done 500
+";
+        let recording = Recording::parse(job).unwrap();
+        assert_eq!(together(&recording, |_| false), [false; 2]);
+        let meanwhile = job.replace("call 1 350", "call 1 250");
+        let recording = Recording::parse(&meanwhile).unwrap();
+        assert_eq!(together(&recording, |_| false), [true; 2]);
     }
 
     #[test]
