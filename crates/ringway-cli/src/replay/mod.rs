@@ -84,6 +84,7 @@ impl Replay {
             fabric: &fabric,
             choice: self.algorithm,
             wire: self.wire_between_hosts,
+            chosen: HashMap::new(),
             proved: HashMap::new(),
             known: HashMap::new(),
         };
@@ -133,6 +134,8 @@ struct Stage<'a> {
     choice: Choice,
     /// As what vectors of `f32` go from host to host.
     wire: Option<DataType>,
+    /// The cost model's choices, by bytes and whether elements are of `f32`.
+    chosen: HashMap<(Collective, usize, bool), Algorithm>,
     /// Schedules, which are the same for vectors of any size.
     proved: HashMap<(Collective, Algorithm), Verified>,
     /// What is simulated once is so for every call of the kind.
@@ -161,13 +164,9 @@ impl Stage<'_> {
         if let Some(&played) = self.known.get(&key) {
             return Ok(played);
         }
-        let topology = self.world.topology();
         let algorithm = match self.choice {
             Choice::Recorded => call.algorithm,
-            Choice::Auto => {
-                let wire = self.wire.filter(|_| is_f32);
-                choose_on(self.fabric, collective, call.bytes, &topology, wire)?
-            }
+            Choice::Auto => self.choose(collective, call.bytes, is_f32)?,
         };
         if is_together {
             return Ok(Played {
@@ -189,6 +188,19 @@ impl Stage<'_> {
         self.known.insert(key, played);
         Ok(played)
     }
+
+    fn choose(&mut self, collective: Collective, bytes: usize, is_f32: bool) -> Result<Algorithm> {
+        let key = (collective, bytes, is_f32);
+        if let Some(&algorithm) = self.chosen.get(&key) {
+            return Ok(algorithm);
+        }
+        let wire = self.wire.filter(|_| is_f32);
+        let topology = self.world.topology();
+        let algorithm = choose_on(self.fabric, collective, bytes, &topology, wire)?;
+        self.chosen.insert(key, algorithm);
+        Ok(algorithm)
+    }
+
     /// Operations in flight together, with what the program does meanwhile.
     fn play_together(
         &mut self,

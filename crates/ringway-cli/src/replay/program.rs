@@ -1,6 +1,9 @@
 //! The program of a recording, at the pace of other operations.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use anyhow::Result;
 use ringway::{Recorded, Recording};
@@ -178,7 +181,8 @@ impl Episode {
     fn acts(&self, mut then: Duration) -> (Vec<Act>, Duration) {
         let mut acts = Vec::with_capacity(2 * self.events.len());
         let mut own = Duration::ZERO;
-        let number = |wanted: usize| self.calls.iter().position(|&call| call == wanted);
+        let calls = self.calls.iter().enumerate();
+        let numbers: HashMap<usize, usize> = calls.map(|(number, &call)| (call, number)).collect();
         for event in &self.events {
             let (at, until) = match *event {
                 Event::Call { at, .. } => (at, at),
@@ -189,9 +193,9 @@ impl Episode {
             own += work;
             acts.push(Act::Compute(work.into()));
             acts.extend(match *event {
-                Event::Call { call, .. } => number(call).map(Act::Start),
+                Event::Call { call, .. } => numbers.get(&call).copied().map(Act::Start),
                 // What an episode before has called is over.
-                Event::Wait { call, .. } => number(call).map(Act::Wait),
+                Event::Wait { call, .. } => numbers.get(&call).copied().map(Act::Wait),
             });
         }
         (acts, own)
