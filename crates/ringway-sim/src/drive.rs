@@ -142,7 +142,7 @@ pub(crate) struct Drive<'a, N> {
     waiting: Vec<Option<u32>>,
     /// By operation and rank, while it is under way.
     executors: Vec<Vec<Option<Box<Executor>>>>,
-    /// By operation, the first rank's executor as it was compiled, where ranks may share it.
+    /// By operation, the first rank's executor as it was compiled, where ranks may share it, until all are done.
     models: Vec<Option<Executor>>,
     natures: Vec<Nature>,
     /// When each rank's processor, and its posting of messages, is free.
@@ -490,6 +490,9 @@ impl<'a, N: Network> Drive<'a, N> {
         let (_, left, end) = &mut self.spans[operation as usize];
         *left -= 1;
         *end = now.at.max(*end);
+        if *left == 0 {
+            self.models[operation as usize] = None;
+        }
     }
 
     fn half(&mut self, key: Key, len: usize, half: Half, sends: bool) {
