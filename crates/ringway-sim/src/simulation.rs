@@ -160,8 +160,7 @@ impl<'a> Simulation<'a> {
         self
     }
 
-    /// Runs `schedule` on a vector of `bytes`, out of place. Where ranks have parts, `bytes` are rounded up to a multiple of
-    /// the ranks.
+    /// Runs `schedule` on a vector of `bytes`, out of place. `bytes` are rounded up as [`Operation`] says.
     pub fn run(&self, schedule: &Verified, bytes: usize) -> Result<Outcome, SimError> {
         self.run_one(Operation::new(schedule, bytes))
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ringway_fabric::Fabric;
 use ringway_plan::{
-    Algorithm, Collective, Link, Machine, Topology, Verified, generate, predict, verify,
+    Algorithm, Collective, Link, Machine, Schedule, Topology, Verified, generate, predict, verify,
 };
 use ringway_sim::{Level, Operation, Simulation, World};
 
@@ -153,6 +153,24 @@ fn rings() {
     check(&BOTH, what, ring, &ranks, &SIZES);
     let what = (Collective::ReduceScatter, Algorithm::Ring);
     check(&BOTH, what, half_ring, &ranks, &SIZES);
+}
+
+#[test]
+fn a_program_that_ranks_of_a_ring_share_takes_as_long_as_one_for_each() {
+    let fabric = star(8);
+    let case = Case::new(&fabric, 1, (Collective::AllReduce, Algorithm::Ring));
+    let each = verify(Schedule {
+        programs: case.schedule.programs.iter().cloned().collect(),
+        ..Schedule::clone(&case.schedule)
+    })
+    .unwrap();
+    assert!(case.schedule.programs.as_turned().is_some());
+    assert!(each.programs.as_turned().is_none());
+    for level in BOTH {
+        let simulation = Simulation::new(&fabric, &case.world).with_level(level);
+        let end = |schedule| simulation.run(schedule, 8 << 20).unwrap().end.at;
+        assert_eq!(end(&case.schedule), end(&each), "{level:?}");
+    }
 }
 
 #[test]

@@ -116,7 +116,9 @@ impl Executor {
     }
 
     /// That of another rank, with the same compiled program: where the schedule's is one that is turned, and all chunks have the
-    /// same length. For drivers that move no bytes, because offsets are those of the first rank.
+    /// same length. For drivers that move no bytes, because offsets are those of the first rank. By these, too, slices of a span of
+    /// several chunks wait for steps on one of them, as in a torus: another rank's chunk may be at the end where the first one's is
+    /// at the beginning, so that where a row is several slices, times are near those of programs compiled by rank, not the same.
     pub fn turned(&self, rank: Rank) -> Option<Self> {
         self.schedule.programs.as_turned()?;
         let mut other = self.program.is_even.then(|| self.clone())?;
