@@ -3,7 +3,10 @@
 mod nic;
 mod software;
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, bail};
 use ringway_link::rdma::{ConnectionId, Device, QueuePair};
@@ -18,6 +21,10 @@ use super::{
 
 /// The port that a server listens at, which has nothing to do with TCP's.
 const SERVICE: u16 = 18515;
+
+/// How long all connections may take to come about. A kernel asks for more than a minute where nobody answers, and one that was there
+/// may be gone before the last is.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A side's conversations.
 #[derive(Default)]
@@ -82,9 +89,18 @@ impl End {
                 }
             }
         }
-        // An answer, or that there is none, comes within seconds.
+        let begun = Instant::now();
         while self.conversations.established() < self.pairs.len() {
-            self.poll(control, WHILE_SERVING)?;
+            let now = self.poll(control, WHILE_SERVING)?;
+            if now.saturating_duration_since(begun) > PATIENCE {
+                bail!(
+                    "{} of {} connections to {} by rdma_cm stand after {} s: do UDP packets to port 4791 get through?",
+                    self.conversations.established(),
+                    self.pairs.len(),
+                    control.peer(),
+                    PATIENCE.as_secs()
+                );
+            }
         }
         Ok(mtu)
     }
