@@ -120,12 +120,16 @@ fn what_fails_in_the_middle_of_a_handshake_is_tried_again() {
     }
 }
 
-/// Breaks a pair's next request, and has a round of messages find that out.
+/// Breaks a pair's next request, and has a round of messages find that out. However long the round takes, RDMA is tried again in
+/// vain until it is over.
 fn fail(pair: &mut Pair, op: u32, out: &Staging, into: &[Staging; 2]) {
+    let of_peer = pair.breaks[1].clone();
+    of_peer.lacks_memory.store(true, Ordering::Relaxed);
     let is_done = false;
     *pair.breaks[0].lock().unwrap() = Some(Break { at: 0, is_done });
     pair.round(op, out, into);
     assert!(!pair.ranks[0].reaches(1));
+    of_peer.lacks_memory.store(false, Ordering::Relaxed);
 }
 
 /// The peer stops at each point of the handshake, also where it has only its verdict left to give.
