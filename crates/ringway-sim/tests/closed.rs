@@ -223,7 +223,7 @@ fn trees_by_ports() {
 }
 
 #[test]
-#[ignore = "minutes in a debug build: cargo nextest run -p ringway-sim --release --run-ignored all"]
+#[ignore = "minutes, even released: cargo test --release -p ringway-sim --test closed -- --ignored"]
 fn a_thousand_ranks() {
     let reduce = |algorithm| (Collective::AllReduce, algorithm);
     check(&BOTH, reduce(Algorithm::Ring), ring, &[1024], &SIZES);
@@ -383,13 +383,13 @@ fn ports_are_the_cost_models() {
 const THOUSAND: [(usize, usize); 4] = [(256, 1), (32, 8), (1024, 1), (128, 8)];
 
 #[test]
-#[ignore = "minutes in a debug build: cargo nextest run -p ringway-sim --release --run-ignored all"]
+#[ignore = "minutes, even released: cargo test --release -p ringway-sim --test closed -- --ignored"]
 fn a_thousand_ports_all_reduce() {
     are_the_cost_models(&[Collective::AllReduce], &THOUSAND, &[1 << 22]);
 }
 
 #[test]
-#[ignore = "minutes in a debug build: cargo nextest run -p ringway-sim --release --run-ignored all"]
+#[ignore = "minutes, even released: cargo test --release -p ringway-sim --test closed -- --ignored"]
 fn a_thousand_ports_with_parts() {
     let collectives = Collective::all(0).into_iter().filter(|c| c.has_parts());
     let collectives: Vec<_> = collectives.collect();
@@ -397,7 +397,7 @@ fn a_thousand_ports_with_parts() {
 }
 
 #[test]
-#[ignore = "minutes in a debug build: cargo nextest run -p ringway-sim --release --run-ignored all"]
+#[ignore = "minutes, even released: cargo test --release -p ringway-sim --test closed -- --ignored"]
 fn a_thousand_ports_with_a_root() {
     let root = 0;
     let collectives = [
