@@ -347,7 +347,8 @@ impl TcpTransport {
     pub(super) fn give_back(&mut self, peer: Rank, len: usize) {
         let state = &mut self.peers[peer];
         state.owed += cost(len);
-        if state.owed >= self.settings.window / 2 {
+        // Soon enough that a sender does not run out of it while less than a window is under way.
+        if state.owed >= self.settings.window / 8 {
             let owed = std::mem::take(&mut state.owed);
             state.used -= owed;
             self.control(peer, Frame::Credit(owed));

@@ -78,8 +78,11 @@ impl TcpTransport {
 
     /// Sends a message that nobody has asked for, if it is short and there is credit; otherwise it waits to be asked.
     fn dispatch(&mut self, peer: Rank, tag: Tag, src: Memory, priority: u8) {
+        let short = tag.len <= self.peers[peer].eager_limit;
+        if short {
+            self.reclaim(peer, cost(tag.len), priority);
+        }
         let state = &mut self.peers[peer];
-        let short = tag.len <= state.eager_limit;
         if short && cost(tag.len) <= state.credit {
             state.credit -= cost(tag.len);
             self.transmit(peer, Frame::Eager(tag), &tag, src, priority);
@@ -97,6 +100,35 @@ impl TcpTransport {
                 Slot::new(peer, &tag.key),
                 Outbound::Waiting { src, priority },
             );
+        }
+    }
+
+    /// Takes the credit of messages that still wait in the queue back for a more urgent one, until it has what it needs:
+    /// otherwise it would wait to be asked for, and they would keep it from going ahead of them. They wait for that instead.
+    fn reclaim(&mut self, peer: Rank, needed: usize, priority: u8) {
+        while self.peers[peer].credit < needed {
+            let state = &mut self.peers[peer];
+            let first = state.streams.first_mut();
+            let Some((key, src, lower)) =
+                first.and_then(|stream| stream.writer.withdraw_unasked(priority))
+            else {
+                return;
+            };
+            state.credit += cost(src.len());
+            if let Some((op, fingerprint)) = self.ops.begun(&key) {
+                let waiting = Outbound::Waiting {
+                    src,
+                    priority: lower,
+                };
+                op.outbound.insert(Slot::new(peer, &key), waiting);
+                let len = src.len();
+                let tag = Tag {
+                    key,
+                    fingerprint,
+                    len,
+                };
+                self.control(peer, Frame::Announce(tag));
+            }
         }
     }
 

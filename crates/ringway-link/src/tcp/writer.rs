@@ -23,6 +23,8 @@ struct Outgoing {
     key: MessageKey,
     payload: Payload,
     priority: u8,
+    /// Whether it is sent against credit.
+    unasked: bool,
 }
 
 #[derive(Debug)]
@@ -158,10 +160,24 @@ impl Writer {
                 key: tag.key,
                 payload,
                 priority,
+                unasked: matches!(frame, Frame::Eager(_)),
             },
         );
         self.backlog += tag.len;
         Ok(Given::Queued)
+    }
+
+    /// Takes the last message out of the queue that goes against credit, has less than this priority, and of which nothing is sent.
+    pub(super) fn withdraw_unasked(&mut self, below: u8) -> Option<(MessageKey, Memory, u8)> {
+        let fixed = usize::from(self.head_sent > 0);
+        let lower = |out: &Outgoing| out.unasked && out.priority < below;
+        let at = fixed + self.queue.range(fixed..).rposition(lower)?;
+        let out = self.queue.remove(at)?;
+        let Payload::Memory(memory) = out.payload else {
+            unreachable!("only of a message that is half sent the rest is copied")
+        };
+        self.backlog -= memory.len();
+        Some((out.key, memory, out.priority))
     }
 
     /// Sends what fits in the socket's buffer, and appends the messages that are sent to `sent`. Whether any byte was.

@@ -1,5 +1,7 @@
 //! Messages of all lengths, posted in all orders.
 
+use std::time::{Duration, Instant};
+
 use proptest::prelude::*;
 use ringway_link::{
     Sink, Transport,
@@ -267,4 +269,48 @@ fn two_streams_for_long_messages_are_both_used() {
             node.tcp.cancel(crate::world::GROUP, op);
         });
     }
+}
+
+/// Messages that have all the credit and wait behind a long one leave it to a more urgent one, and go when they are asked for.
+#[test]
+fn credit_goes_to_the_most_urgent_of_those_that_wait() {
+    let alone = TcpSettings {
+        streams: 0,
+        ..small()
+    };
+    let mut nodes = world(2, &alone);
+    nodes.iter_mut().for_each(|node| node.begin(0));
+    let long = filled(20 << 20, 1);
+    let place = Staging::new(20 << 20);
+    nodes[1].recv(0, key(0, 100), Sink::Place(place.memory().slice(0..1)));
+    nodes[0].send(1, key(0, 100), long.memory().slice(0..1));
+    drive(&mut nodes, |nodes| !nodes[1].received.is_empty());
+    nodes[0].sent.clear();
+    nodes[1].recv(0, key(0, 0), Sink::Place(place.memory()));
+    nodes[1].poll();
+    nodes[0].send(1, key(0, 0), long.memory());
+    // It is granted, and the socket takes only a part, as nobody reads.
+    let until = Instant::now() + Duration::from_millis(200);
+    while Instant::now() < until {
+        nodes[0].poll();
+    }
+    // Four of 500 bytes are what is left of a window of 4000; the fifth waits to be asked for.
+    let short: Vec<_> = (0..7).map(|m| filled(500, m)).collect();
+    for m in 1..6 {
+        nodes[0].send(1, key(0, m), short[m as usize].memory());
+    }
+    let urgent = short[6].memory();
+    nodes[0].tcp.send(1, key(0, 6), urgent, 5).unwrap();
+    drive(&mut nodes, |nodes| nodes[0].sent.len() == 5);
+    let order: Vec<_> = nodes[0].sent.iter().map(|(_, key)| key.message).collect();
+    assert_eq!(order, [0, 6, 1, 2, 3]);
+    for m in 1..7 {
+        let into = Staging::new(500);
+        nodes[1].recv(0, key(0, m), Sink::Place(into.memory()));
+        drive(&mut nodes, |nodes| {
+            nodes[1].received.contains_key(&(0, key(0, m)))
+        });
+        assert_eq!(bytes(into.memory()), pattern(500, m.into()));
+    }
+    assert_eq!(bytes(place.memory()), bytes(long.memory()));
 }
