@@ -269,6 +269,20 @@ impl Communicator {
         self.group.adapting().map_or_else(Vec::new, Adapt::replans)
     }
 
+    /// Measures which algorithm is the quickest for all-reduces of about `bytes` (within the same power of two), and takes it from
+    /// here on, on all ranks, which all call this at the same point. A job does so by itself for what it sends most, once it has gone
+    /// on for four times `adapt_after`. Takes some seconds; nothing is done on one host, beyond 256 ranks, for lengths that
+    /// were measured already, in groups that do not adapt (`adapt_after: off`, groups split off another), or where a setting has chosen.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn tune(&self, bytes: usize) -> Result<(), Error> {
+        match self.group.adapting() {
+            Some(adapt) => adapt.tune(self, bytes),
+            None => Ok(()),
+        }
+    }
+
     fn limit(&self, request: &Request) -> Limit {
         Limit {
             time: request.timeout.unwrap_or_else(|| self.timeout()),

@@ -34,8 +34,8 @@ impl Explain {
             .connect()?;
         let bytes = vector(collective, self.size, comm.size());
         if self.iters > 0 {
-            // Jobs try algorithms once operations have shown what counts.
-            self.measure(&comm, collective, bytes, None, SHOWING)?;
+            // Measuring the job's own choice has algorithms tried.
+            self.measure(&comm, collective, bytes, None, 1)?;
         }
         let mut candidates: Vec<Candidate> = comm
             .candidates(collective, bytes)
@@ -156,9 +156,6 @@ impl Explain {
         Ok(Duration::from_secs_f64(median / 1e6))
     }
 }
-
-/// Operations after which a job tries algorithms: with their barriers, as many as lie before its first comparison.
-const SHOWING: u32 = 8;
 
 /// Whole elements, and as many for each rank's part.
 fn vector(collective: Collective, bytes: usize, ranks: usize) -> usize {

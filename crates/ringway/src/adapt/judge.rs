@@ -24,6 +24,10 @@ const REST: u32 = 4;
 const LONGEST_REST: u32 = 64;
 const SHARE: u32 = 50;
 
+/// Trials of algorithms take a twentieth of the time, and the first comes after as long as a look's rest: what ends before would only
+/// lose by it.
+const TRIALS: u32 = 20;
+
 /// Kinds of operations whose usual time is known, at most.
 const MOST_KINDS: usize = 64;
 
@@ -68,6 +72,8 @@ pub(super) struct Judge {
     rest: Duration,
     /// What all looks took.
     spent: Duration,
+    /// What trials of algorithms took.
+    trying: Duration,
     /// When links that have changed are looked at again, and how long after the last time that is.
     again: Option<(Duration, Duration)>,
 }
@@ -99,6 +105,7 @@ impl Judge {
             looked: None,
             rest: lasting * REST,
             spent: Duration::ZERO,
+            trying: Duration::ZERO,
             again: None,
         }
     }
@@ -190,6 +197,22 @@ impl Judge {
             (Some((_, after)), _) => Some(longer(after)),
         };
         self.again = after.map(|after| (self.now + after, after));
+    }
+
+    /// Whether the job has gone on for long enough that trying algorithms pays.
+    pub(super) fn may_try(&self) -> bool {
+        self.now >= self.lasting * REST && self.now >= self.trying * TRIALS
+    }
+
+    /// Algorithms were tried; `took` is the same on all ranks.
+    pub(super) fn note_trial(&mut self, took: Duration) {
+        self.trying += took;
+    }
+
+    /// As if the job had gone on for long.
+    #[cfg(test)]
+    pub(super) fn age(&mut self) {
+        self.now += self.lasting * REST;
     }
 
     /// Sets the interval so that comparisons come in time, whatever operations take.
@@ -329,6 +352,24 @@ mod tests {
         let flaps = |at| if at / 15 % 2 == 0 { 10 } else { 20 };
         let found = looks(&mut judge, 0..1000, flaps, false);
         assert!((3..12).contains(&found.len()), "{found:?}");
+    }
+
+    #[test]
+    fn trials_come_late_and_take_a_twentieth_of_the_time() {
+        let (mut judge, mut trials) = (Judge::new(5 * SECOND), Vec::new());
+        for at in 1..=1000 {
+            let compared = Compared {
+                kind: None,
+                elapsed: SECOND,
+            };
+            judge.judge(&compared);
+            if judge.may_try() {
+                judge.note_trial(3 * SECOND);
+                trials.push(at);
+            }
+        }
+        assert_eq!(trials[..4], [20, 60, 120, 180]);
+        assert_eq!(trials.len(), 17);
     }
 
     #[test]

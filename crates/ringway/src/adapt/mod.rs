@@ -92,7 +92,7 @@ struct Measuring {
 enum Outcome {
     /// A better plan, if there is one, and how long finding it took.
     Look(Option<Box<probe::Found>>, Duration),
-    Trial(Box<probe::Trial>),
+    Trial(Box<probe::Trial>, Duration),
 }
 
 /// How a call waits for other ranks.
@@ -206,6 +206,29 @@ impl Adapt {
         done
     }
 
+    /// Tries algorithms for all-reduces of `bytes` now, in place of when the job has gone on for a while.
+    ///
+    /// # Errors
+    /// As [`Self::before_operation`].
+    pub(crate) fn tune(&self, comm: &Communicator, bytes: usize) -> Result<(), Error> {
+        let wait = Wait {
+            time: comm.timeout(),
+            stop: &|| false,
+        };
+        let kind = Kind {
+            collective: Collective::AllReduce,
+            algorithm: comm.algorithm(Collective::AllReduce, bytes),
+            bytes,
+        };
+        let mut state = self.hold(comm, wait)?;
+        if state.measuring.is_some() || state.gathering.is_some() {
+            return Err(Error::Argument(format!(
+                "algorithms cannot be tried on {comm:?} while an operation that was stopped is still measuring links; expected that operation again first"
+            )));
+        }
+        try_algorithms(&mut state, comm, kind, wait)
+    }
+
     /// The state, once no other thread has it.
     fn hold(&self, comm: &Communicator, wait: Wait<'_>) -> Result<MutexGuard<'_, State>, Error> {
         let began = Instant::now();
@@ -266,7 +289,9 @@ impl Adapt {
             }
             state.compared = None;
         }
-        if let Some(kind) = kind {
+        if let Some(kind) = kind
+            && state.judge.may_try()
+        {
             try_algorithms(state, comm, kind, wait)?;
         }
         state.since = Instant::now();
@@ -328,12 +353,15 @@ impl Adapt {
 fn look(field: &Communicator, kind: Kind) -> Result<Outcome, Error> {
     let began = Instant::now();
     let found = probe::again(field, kind)?;
+    let took = all_know(field, began)?;
+    Ok(Outcome::Look(found.map(Box::new), took))
+}
+
+/// How long it has taken since then, by rank 0's clock.
+fn all_know(field: &Communicator, began: Instant) -> Result<Duration, Error> {
     let mut took = [nanos(began.elapsed())];
     probe::share(field, &mut took)?;
-    Ok(Outcome::Look(
-        found.map(Box::new),
-        Duration::from_nanos(took[0]),
-    ))
+    Ok(Duration::from_nanos(took[0]))
 }
 
 /// Has all ranks try algorithms for all-reduces of such a length, if that was not done before and the choice is theirs.
@@ -351,17 +379,25 @@ fn try_algorithms(
             .algorithm(kind.collective, kind.bytes)
             .is_none()
         && comm.algorithm(kind.collective, kind.bytes) == kind.algorithm;
-    if !is_free || state.tried.contains(&kind.bytes.ilog2()) {
+    if !is_free
+        || kind
+            .bytes
+            .checked_ilog2()
+            .is_none_or(|log| state.tried.contains(&log))
+    {
         return Ok(());
     }
     let measured = state.measured(comm, wait, move |field| {
+        let began = Instant::now();
         let trial = probe::tried(&field, kind.bytes, probe::Effort::WIDE)?;
-        Ok(Outcome::Trial(Box::new(trial)))
+        let took = all_know(&field, began)?;
+        Ok(Outcome::Trial(Box::new(trial), took))
     })?;
-    state.tried.insert(kind.bytes.ilog2());
-    let Outcome::Trial(trial) = measured else {
+    state.tried.extend(kind.bytes.checked_ilog2());
+    let Outcome::Trial(trial, took) = measured else {
         return Ok(());
     };
+    state.judge.note_trial(took);
     let mut next = (*policy).clone();
     next.tried.push(trial.tried);
     next.plan = next.plan.wrapping_add(1);

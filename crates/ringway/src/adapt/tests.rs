@@ -187,6 +187,13 @@ fn sum(comm: &Communicator) -> Result<(), Error> {
     Ok(())
 }
 
+/// As if the job had gone on for long, so that algorithms are tried.
+fn age(comm: &Communicator) {
+    if let Some(adapt) = comm.group.adapting() {
+        lock(&adapt.state).judge.age();
+    }
+}
+
 /// Sums until there have been so many replans, at most for so many sums more; then so many more. How many they were.
 fn until(comm: &Communicator, replans: usize, most: usize, more: usize) -> usize {
     let mut sums = 0;
@@ -385,6 +392,7 @@ fn a_wait_for_the_others_can_be_stopped_and_taken_up_again() {
     for (algorithm, ahead) in [("ring", 16), ("auto", 0)] {
         let (rates, stopped) = (Rates::new(), AtomicBool::new(false));
         world(&rates, &[("algorithm", algorithm)], |comm| {
+            age(&comm);
             (0..16).for_each(|_| sum(&comm).unwrap());
             if comm.rank() > 0 {
                 until_true(|| stopped.load(Ordering::Relaxed));
@@ -422,6 +430,7 @@ fn a_wait_for_the_others_can_be_stopped_and_taken_up_again() {
 fn measuring_goes_on_when_a_call_stops_waiting_for_it() {
     let rates = Rates::new();
     world(&rates, &[], |comm| {
+        age(&comm);
         (0..16).for_each(|_| sum(&comm).unwrap());
         if comm.rank() > 0 {
             return sum(&comm).unwrap();
@@ -447,11 +456,30 @@ fn measuring_goes_on_when_a_call_stops_waiting_for_it() {
     });
 }
 
+/// What is asked for is tried at once, and once; else not before the job has gone on for a while.
+#[test]
+fn algorithms_are_tried_when_that_is_asked_for_or_pays() {
+    world(&Rates::new(), &[], |comm| {
+        let plan = || lock(&comm.group.plans).policy().plan;
+        (0..40).for_each(|_| sum(&comm).unwrap());
+        assert_eq!(plan(), 0, "a short job gains nothing by trials");
+        comm.tune(4 * LONG).unwrap();
+        assert_eq!(plan(), 1);
+        comm.tune(4 * LONG).unwrap();
+        comm.tune(0).unwrap();
+        assert_eq!(plan(), 1);
+        age(&comm);
+        (0..40).for_each(|_| sum(&comm).unwrap());
+        assert_eq!(plan(), 1, "they were tried");
+    });
+}
+
 /// Whoever does not come is named, and what to do if that is meant.
 #[test]
 fn a_rank_that_does_not_come_to_a_meeting_is_named_with_the_setting() {
     let rates = Rates::new();
     world(&rates, &[("timeout", "5s")], |comm| {
+        age(&comm);
         (0..16).for_each(|_| sum(&comm).unwrap());
         if comm.rank() == 2 {
             return until_true(|| comm.engine().usable().is_err());
