@@ -43,7 +43,8 @@ pub enum Progress {
 pub struct MappedOp {
     group: Arc<Inner>,
     call: MappedCall,
-    state: State,
+    /// In a box, as an operation is moved several times.
+    state: Box<State>,
 }
 
 /// How far an operation is.
@@ -121,7 +122,11 @@ impl MappedOp {
             },
             trial: Trial::NONE,
         };
-        Self { group, call, state }
+        Self {
+            group,
+            call,
+            state: Box::new(state),
+        }
     }
 
     /// Moves what can be moved, up to some hundred KiB, without waiting.
