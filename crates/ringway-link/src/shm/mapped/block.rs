@@ -46,6 +46,39 @@ pub(super) const NOWHERE: u64 = u64::MAX;
 /// Bytes of tiny operations, that fit a context.
 pub(super) const PAYLOAD: usize = CONTEXT - context::PAYLOAD;
 
+/// A place in the staging of a member, as contexts tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Whose area.
+    pub(super) member: usize,
+    /// From its start.
+    pub(super) offset: usize,
+}
+
+impl Place {
+    /// The word of a member that needs no staging.
+    pub(super) const NONE_NEEDED: u64 = 1;
+    const OFFSET_BITS: u32 = 48;
+
+    pub(super) const fn new(member: usize, offset: usize) -> Self {
+        Self { member, offset }
+    }
+
+    /// Not 0.
+    pub(super) const fn word(self) -> u64 {
+        (self.member as u64) << Self::OFFSET_BITS | (self.offset as u64 + 1)
+    }
+
+    /// What a word says; none of a word that says nothing.
+    pub(super) fn of(word: u64) -> Option<Self> {
+        let offset = (word & ((1 << Self::OFFSET_BITS) - 1)).checked_sub(1)?;
+        Some(Self {
+            member: (word >> Self::OFFSET_BITS) as usize,
+            offset: usize::try_from(offset).ok()?,
+        })
+    }
+}
+
 mod context {
     pub(super) const PROGRESS: usize = 0;
     pub(super) const DESCRIPTOR: usize = 8;

@@ -32,7 +32,7 @@ pub(super) fn step(
         return 0;
     }
     let places = call.places.as_deref();
-    let copy_of_slot = segment.unwrap_or(0) % plan.copies();
+    let copy_of_slot = segment.unwrap_or(0) % plan.copies;
     let pass = |bytes: Range<usize>| {
         let place = |operand: &BoundOperand| {
             let peer = &peers[operand.rank];

@@ -11,6 +11,7 @@ use ringway_sys::{Memory, Places};
 use super::{
     MappedError, MappedOp, MappedPlan, Patience,
     block::{CONTEXTS, Context, GroupBlock, PARCELS, POINT_BITS, View},
+    exchange::Exchange,
     inline,
     op::Phase,
     plan::ROTATION,
@@ -53,6 +54,7 @@ pub(super) struct Inner {
     pub(super) yielding: Duration,
     pub(super) sequence: Sequence,
     pub(super) staging: Staging,
+    pub(super) exchange: Exchange,
     pub(super) waker: Waker,
     /// Keeps this member's block.
     _block: GroupBlock,
@@ -108,6 +110,7 @@ impl MappedGroup {
             yielding: patience.yielding,
             sequence,
             staging,
+            exchange: Exchange::default(),
             waker,
             _block: block,
         };
@@ -239,6 +242,11 @@ impl Member {
 }
 
 impl Inner {
+    /// A member's area for staging.
+    pub(super) fn staging_of(&self, member: usize) -> Memory {
+        self.segment.staging(self.members[member].local)
+    }
+
     /// What to wait for, if anything, before the context of `op` is free, and if it `has_parcel`, its parcel.
     #[inline]
     pub(super) fn context_taken(&self, op: u64, has_parcel: bool) -> Option<Awaited> {

@@ -17,10 +17,12 @@
 //!
 //! # Peers that misbehave
 //! A member that dies or stops is waited for until the deadline or the interrupt, never longer. Whatever stands in
-//! shared memory, no access leaves the area of the rank that it is about.
+//! shared memory, no access leaves the area of the rank that it is about, or where two members hand each other staging
+//! the two areas.
 
 mod block;
 mod error;
+mod exchange;
 mod execute;
 mod group;
 mod inline;

@@ -11,7 +11,8 @@ use ringway_sys::Memory;
 
 use super::{
     MappedCall, MappedError, MappedPlan,
-    block::{NOWHERE, POINT_BITS},
+    block::{NOWHERE, POINT_BITS, Place},
+    exchange::Block,
     execute,
     group::{Inner, point, timeout},
     inline,
@@ -70,6 +71,8 @@ pub(super) struct Peer {
     pub(super) input: Memory,
     pub(super) output: Memory,
     pub(super) staging: Memory,
+    /// In whose area its staging lies.
+    lender: usize,
     in_arena: [u64; 2],
 }
 
@@ -286,21 +289,33 @@ impl State {
     fn lend_staging(&mut self, group: &Inner, plan: &MappedPlan) -> Result<u64, MappedError> {
         let bytes = plan.staging_bytes();
         if bytes == 0 {
-            return Ok(1);
+            return Ok(Place::NONE_NEEDED);
         }
-        if plan.rotates() {
+        if plan.rotates {
             self.trial = plan.stores.next();
         }
-        let finished = group.sequence.finished_everywhere();
-        let memory = group.staging.lend(
-            group.segment.staging_arena(),
-            bytes,
-            plan.rotates(),
-            (self.number, finished),
-        )?;
-        let area = group.segment.staging(group.segment.local_rank());
-        self.peers[group.me].staging = memory;
-        Ok((memory.as_ptr().addr() - area.as_ptr().addr()) as u64 + 1)
+        let arena = group.segment.staging_arena();
+        let block = match plan.exchanges {
+            true => {
+                let take = || group.exchange.take(arena, group.me, bytes);
+                take().or_else(|_| {
+                    group.staging.trim();
+                    take()
+                })?
+            }
+            false => {
+                let finished = group.sequence.finished_everywhere();
+                let op = (self.number, finished);
+                Block {
+                    member: group.me,
+                    memory: group.staging.lend(arena, bytes, plan.rotates, op)?,
+                }
+            }
+        };
+        self.peers[group.me].staging = block.memory;
+        let area = group.staging_of(block.member);
+        let offset = block.memory.as_ptr().addr() - area.as_ptr().addr();
+        Ok(Place::new(block.member, offset).word())
     }
 
     /// Does the first steps, those that wait for nobody and only show memory.
@@ -333,7 +348,7 @@ impl State {
     /// Counts a step as done, without telling anybody; returns whether somebody may wait for it.
     fn pass(&mut self, plan: &MappedPlan, program: &BoundProgram, index: usize) -> bool {
         let step = program.step(index);
-        let unneeded = step.only_reuse && plan.segments <= plan.copies();
+        let unneeded = step.only_reuse && plan.segments <= plan.copies;
         let point = step.point.filter(|_| !unneeded);
         if let Some(point) = point {
             self.point = self.walk.round() * program.points() + u64::from(point);
@@ -437,7 +452,7 @@ impl State {
         plan: &MappedPlan,
         member: usize,
     ) -> Result<bool, MappedError> {
-        let needed = plan.staging_bytes();
+        let needed = plan.block_bytes();
         if member == group.members.len() || needed == 0 {
             let costs = |member: usize| group.members[member].context(self.number).costs().load();
             let others = (0..group.members.len()).filter(|&member| member != group.me);
@@ -457,15 +472,20 @@ impl State {
                 };
                 return Ok(false);
             }
-            let area = group.segment.staging(group.members[member].local);
-            let start = usize::try_from(staging - 1).ok();
-            let range = start.and_then(|start| Some(start..start.checked_add(needed)?));
-            let range = range.filter(|range| range.end <= area.len());
-            let range = range.ok_or(MappedError::Corrupt {
+            let staging = Place::of(staging)
+                .filter(|place| {
+                    place.member == member || (plan.exchanges && place.member == group.me)
+                })
+                .and_then(|place| {
+                    let area = group.staging_of(place.member);
+                    let range = place.offset..place.offset.checked_add(needed)?;
+                    (range.end <= area.len()).then(|| (place.member, area.slice(range)))
+                });
+            let peer = &mut self.peers[member];
+            (peer.lender, peer.staging) = staging.ok_or(MappedError::Corrupt {
                 member,
                 what: "an offset of staging",
             })?;
-            self.peers[member].staging = area.slice(range);
         }
         self.phase = Phase::Restage(member + 1);
         Ok(true)
@@ -515,10 +535,22 @@ impl State {
             _ => {
                 self.trial.rest();
                 plan.stores.learn(&self.trial);
+                if plan.exchanges {
+                    self.keep_staging(group);
+                }
                 self.finish(group);
             }
         }
         Some(false)
+    }
+
+    /// What the other of two members has shown is read: this member writes there next.
+    fn keep_staging(&self, group: &Inner) {
+        let other = &self.peers[1 - group.me];
+        group.exchange.keep(Block {
+            member: other.lender,
+            memory: other.staging,
+        });
     }
 
     /// Whether all that a step waits for is done.
@@ -530,7 +562,7 @@ impl State {
         (index, segment): (usize, u64),
     ) -> bool {
         let step = program.step(index);
-        let reused = segment.checked_sub(plan.copies());
+        let reused = segment.checked_sub(plan.copies);
         let waits = program
             .waits(&step.waits)
             .iter()
@@ -598,6 +630,7 @@ impl Peer {
         input: Memory::EMPTY,
         output: Memory::EMPTY,
         staging: Memory::EMPTY,
+        lender: 0,
         in_arena: [NOWHERE; 2],
     };
 }

@@ -6,7 +6,7 @@ use ringway_plan::{
     mapped::{BoundProgram, MappedProgram, Mode},
 };
 
-use super::{block::POINT_BITS, inline::InlinePlan, stores::StoreChoice};
+use super::{block::POINT_BITS, exchange::Exchange, inline::InlinePlan, stores::StoreChoice};
 
 /// Bytes of staging that an operation takes at most, unless a single line for each slot is more: it should
 /// stay in the second-level cache of the rank that fills it and not crowd out the rest.
@@ -15,6 +15,8 @@ const STAGING: usize = 768 << 10;
 /// (measured between two cores of a Zen 5 with 1 MiB of second-level cache each, from 32 KiB at a time on). So this much
 /// is written before the same again.
 pub(super) const ROTATION: usize = 2 << 20;
+/// Up to this many bytes of staging two members hand each other, which a second-level cache of 1 MiB holds among the rest.
+const EXCHANGED: usize = 1 << 20;
 /// Segments are not cut smaller than this.
 const SHORTEST: usize = 32 << 10;
 /// Nor than this where some ranks only show and others only read, who then wait for the first one only.
@@ -82,6 +84,13 @@ pub struct MappedPlan {
     /// Bytes of a segment of staging.
     pub(super) segment: usize,
     pub(super) segments: u64,
+    /// Copies of each slot that staging holds: at least as many as the program needs.
+    pub(super) copies: u64,
+    /// Whether staging is to be filled all round before the same is written again. Where others answer in it, their
+    /// caches hold it anyhow, and it is to stay in this member's.
+    pub(super) rotates: bool,
+    /// Whether two members hand their staging to each other instead.
+    pub(super) exchanges: bool,
     pub(super) stream: bool,
     /// How staging is filled.
     pub(super) stores: StoreChoice,
@@ -112,8 +121,13 @@ impl MappedPlan {
             (compiled.arena.slots == 0 && longest > ARENA_FROM).then(|| bind(&compiled.arena));
         let ranks = u32::try_from(schedule.ranks()).unwrap_or(u32::MAX);
         let (segment, segments) = segments(&staged);
-        let shown = (staged.slots() * segment).saturating_mul(segments as usize);
-        let rotation = (ROTATION / shown.max(1)) as u32;
+        let rotates = staged.shown_bytes().is_some();
+        let slots = staged.slots().max(1) * segment;
+        let lasting = if rotates { ROTATION / slots } else { 0 };
+        let copies = staged.ring().max(lasting as u64).min(segments);
+        let shown = slots.saturating_mul(segments as usize);
+        let exchanges = ranks == 2 && rotates && !staged.one_way() && shown <= EXCHANGED;
+        let rotation = if exchanges { 2 } else { ROTATION / shown };
         let extents = (0..schedule.ranks())
             .map(|rank| extent(schedule, rank, count, dtype.size()))
             .collect();
@@ -128,8 +142,11 @@ impl MappedPlan {
             arena,
             segment,
             segments,
+            copies,
+            rotates,
+            exchanges,
             stream: longest >= STREAM_FROM,
-            stores: StoreChoice::new(rotation),
+            stores: StoreChoice::new(rotation as u32),
             extents,
         }
     }
@@ -139,25 +156,17 @@ impl MappedPlan {
         self.extents[member]
     }
 
-    /// Whether staging is to be filled all round before the same is written again. Where others answer in it, their
-    /// caches hold it anyhow, and it is to stay in this member's.
-    pub(super) fn rotates(&self) -> bool {
-        self.staged.shown_bytes().is_some()
-    }
-
-    /// Copies of each slot that staging holds: at least as many as the program needs.
-    pub(super) fn copies(&self) -> u64 {
-        let slots = self.staged.slots().max(1) * self.segment;
-        let lasting = match self.rotates() {
-            true => (ROTATION / slots) as u64,
-            false => 0,
-        };
-        self.staged.ring().max(lasting).min(self.segments)
-    }
-
     /// Bytes of staging that each member needs.
     pub(super) fn staging_bytes(&self) -> usize {
-        self.copies() as usize * self.staged.slots() * self.segment
+        self.copies as usize * self.staged.slots() * self.segment
+    }
+
+    /// Bytes of what each member lends for that.
+    pub(super) fn block_bytes(&self) -> usize {
+        match (self.staging_bytes(), self.exchanges) {
+            (bytes @ 1.., true) => Exchange::block_len(bytes),
+            (bytes, _) => bytes,
+        }
     }
 }
 

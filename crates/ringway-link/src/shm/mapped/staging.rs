@@ -75,6 +75,12 @@ impl Staging {
         }
         state.lend_block(arena, bytes, op, finished)
     }
+
+    /// Gives the arena back what nobody uses.
+    pub(super) fn trim(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.spare.clear();
+    }
 }
 
 impl State {

@@ -325,6 +325,41 @@ fn thousands_of_small_calls_reuse_their_contexts() {
     assert!(hosts[0].segment.memory_in_use() < 1 << 20);
 }
 
+/// Each shows what the other reads, so that their staging changes hands.
+#[test]
+fn two_ranks_write_next_where_they_have_read() {
+    let hosts = hosts(2);
+    let collectives = [
+        Collective::AllGather,
+        Collective::AllToAll,
+        Collective::ReduceScatter,
+    ];
+    let schedules = collectives.map(|collective| made(collective, Algorithm::Direct, 2));
+    let counts = [2000, 8192, 60_000];
+    let in_use = || hosts[0].segment.memory_in_use();
+    let before = in_use();
+    on_all(&hosts, |rank, host| {
+        let manner = Manner {
+            arena: false,
+            in_place: false,
+        };
+        for round in 0..60 {
+            let (schedule, count) = (&schedules[round % 3], counts[round / 3 % 3]);
+            call(
+                host,
+                schedule,
+                rank,
+                &plan(schedule, rank, count),
+                count,
+                manner,
+            );
+        }
+    });
+    // A block of each size, and no ring.
+    let blocks = counts.map(|count| (count * 4).next_power_of_two());
+    assert_eq!(in_use() - before, blocks.iter().sum::<usize>());
+}
+
 /// Steps several operations in turn until all are done.
 fn drive(mut ops: Vec<MappedOp>) {
     let end = soon();
@@ -337,9 +372,15 @@ fn drive(mut ops: Vec<MappedOp>) {
 
 #[test]
 fn more_operations_than_contexts_may_be_in_flight_and_finish_in_any_order() {
-    let n = 3;
+    // Two ranks of a one_shot hand their staging to each other.
+    for (n, algorithm) in [(3, Algorithm::Direct), (2, Algorithm::OneShot)] {
+        in_flight_in_any_order(n, algorithm);
+    }
+}
+
+fn in_flight_in_any_order(n: usize, algorithm: Algorithm) {
     let hosts = hosts(n);
-    let schedule = made(Collective::AllReduce, Algorithm::Direct, n);
+    let schedule = made(Collective::AllReduce, algorithm, n);
     on_all(&hosts, |rank, host| {
         let count = 9000;
         let plan = plan(&schedule, rank, count);
