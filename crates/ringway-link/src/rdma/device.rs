@@ -212,6 +212,10 @@ pub trait Device: Send {
     /// The bytes that it has allocated for packets which came before their turn, beside registered memory.
     fn footprint(&self) -> usize;
 
+    /// The most that [`Device::footprint`] may become; what it is already stays. Packets that have no room are dropped, and come
+    /// again.
+    fn limit_footprint(&mut self, bytes: usize);
+
     /// Ends a queue pair. No completion of its requests comes any more, not even of those that are done.
     fn destroy(&mut self, queue_pair: QueuePair);
 

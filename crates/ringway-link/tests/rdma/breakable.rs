@@ -195,6 +195,10 @@ impl Device for Breakable {
         self.device.footprint()
     }
 
+    fn limit_footprint(&mut self, bytes: usize) {
+        self.device.limit_footprint(bytes);
+    }
+
     fn destroy(&mut self, queue_pair: QueuePair) {
         self.broken.retain(|broken| *broken != queue_pair);
         self.device.destroy(queue_pair);

@@ -119,6 +119,9 @@ pub struct Endpoint<R> {
     refused: Refused,
     /// The counts of queue pairs that are gone.
     gone: Counters,
+    /// The bytes that all queue pairs have allocated since they were made, and the most that they may.
+    footprint: usize,
+    footprint_limit: usize,
     manager: Option<Manager>,
     /// Of the next management datagram.
     management_psn: Psn,
@@ -146,6 +149,8 @@ impl<R> Default for Endpoint<R> {
             failed: VecDeque::new(),
             refused: Refused::default(),
             gone: Counters::default(),
+            footprint: 0,
+            footprint_limit: usize::MAX,
             manager: None,
             management_psn: Psn::new(0),
         }
@@ -239,6 +244,7 @@ impl<R: Region> Endpoint<R> {
             .and_then(Option::take)
             .ok_or(NoQueuePair(handle))?;
         self.gone.add(slot.queue_pair.counters());
+        self.footprint -= slot.queue_pair.footprint();
         let number = slot.queue_pair.number();
         self.by_number.remove(&number);
         if let Some(manager) = &mut self.manager {
@@ -321,8 +327,12 @@ impl<R: Region> Endpoint<R> {
             congestion_experienced: datagram.congestion_experienced,
             packet,
         };
+        let before = slot.queue_pair.footprint();
+        let room = self.footprint_limit.saturating_sub(self.footprint);
+        slot.queue_pair.limit_growth(room);
         slot.queue_pair
             .handle_packet(now, &arrival, &mut self.domain);
+        self.footprint = self.footprint - before + slot.queue_pair.footprint();
         self.collect(handle);
         self.make_ready(handle);
     }
@@ -427,9 +437,14 @@ impl<R: Region> Endpoint<R> {
     }
 
     /// The bytes that all queue pairs have allocated since they were made, see [`QueuePair::footprint`].
-    pub fn footprint(&self) -> usize {
-        let slots = self.slots.iter().flatten();
-        slots.map(|slot| slot.queue_pair.footprint()).sum()
+    pub const fn footprint(&self) -> usize {
+        self.footprint
+    }
+
+    /// The most that [`Self::footprint`] may become; what it is already stays. Packets that come early and have no room are dropped,
+    /// and come again.
+    pub const fn limit_footprint(&mut self, bytes: usize) {
+        self.footprint_limit = bytes;
     }
 
     /// What no queue pair took.

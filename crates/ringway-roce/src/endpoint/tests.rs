@@ -28,6 +28,11 @@ fn number(index: u8, of: u32) -> Qpn {
 
 /// Two endpoints with so many queue pairs each, pairwise connected, each with 64 KiB of memory at address 0.
 fn pair(count: u32) -> [Endpoint<Vec<u8>>; 2] {
+    pair_of(count, false)
+}
+
+/// The same, with selective retransmission or without.
+fn pair_of(count: u32, selective: bool) -> [Endpoint<Vec<u8>>; 2] {
     [0, 1].map(|index: u8| {
         let mut endpoint = Endpoint::new();
         endpoint
@@ -46,13 +51,13 @@ fn pair(count: u32) -> [Endpoint<Vec<u8>>; 2] {
                 })
                 .unwrap();
             assert_eq!(handle, Handle(of));
-            connect(&mut endpoint, index, of);
+            connect(&mut endpoint, index, of, selective);
         }
         endpoint
     })
 }
 
-fn connect(endpoint: &mut Endpoint<Vec<u8>>, index: u8, of: u32) {
+fn connect(endpoint: &mut Endpoint<Vec<u8>>, index: u8, of: u32, selective: bool) {
     let (own, peer) = (place(index), place(1 - index));
     let receive = ReceiveAttributes {
         peer: number(1 - index, of),
@@ -61,7 +66,7 @@ fn connect(endpoint: &mut Endpoint<Vec<u8>>, index: u8, of: u32) {
         first_psn: Psn::new(7),
         responder_resources: 4,
         rnr_timer: RnrTimer::USUAL,
-        selective: false,
+        selective,
     };
     let send = SendAttributes {
         first_psn: Psn::new(7),
@@ -347,4 +352,31 @@ fn what_is_destroyed_is_forgotten_and_its_number_free() {
         }),
         Err(NumberTaken(number))
     );
+}
+
+#[test]
+fn what_comes_early_is_kept_within_the_limit() {
+    let now = Instant::now();
+    let mut ends = pair_of(2, true);
+    let one = 256 * MTU.bytes() as usize;
+    ends[1].limit_footprint(2 * one - 1);
+    for of in 0..2 {
+        write(&mut ends[0], of, 4 * MTU.bytes());
+    }
+    // The first packet of each is lost.
+    while let Some((_, bytes)) = transmit(now, &mut ends[0]) {
+        if Packet::parse(&bytes).unwrap().bth.psn != Psn::new(7) {
+            take(now, &mut ends[1], 1, &bytes);
+        }
+    }
+    assert_eq!(ends[1].footprint(), one);
+    exchange(now, &mut ends);
+    let ended: Vec<_> = std::iter::from_fn(|| ends[0].poll_completion()).collect();
+    assert_eq!(ended.len(), 2);
+    assert!(ended.iter().all(|(_, it)| it.status == Status::Success));
+    assert_eq!(ends[1].footprint(), one);
+    for of in 0..2 {
+        ends[1].destroy(Handle(of)).unwrap();
+    }
+    assert_eq!(ends[1].footprint(), 0);
 }

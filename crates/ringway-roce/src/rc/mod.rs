@@ -71,6 +71,7 @@
 //! | the requester's event | what happens |
 //! |---|---|
 //! | selective acknowledgement | as an ACK of all before it; what was sent before the latest packet that is there, and isn't there, goes again, and asks for an acknowledgement |
+//! | selective acknowledgement of no packet after the missing one | that one goes again, unless it has; its acknowledgement shows that all sent before it is lost |
 //! | the same of another length, or of nothing under way | discarded, counted |
 //! | NAK, sequence error | discarded, counted |
 //! | NAK, receiver not ready | waits as long as asked, then that packet goes again, and nothing after it |
@@ -81,7 +82,7 @@
 //! | the responder's packet | what happens |
 //! |---|---|
 //! | later than the next, by up to 255 | kept; selective acknowledgement, of which one waits at a time; nothing is said while a receive is waited for |
-//! | later by more, or kept already, or longer than the MTU | discarded; the same answer |
+//! | later by more, or kept already, or longer than the MTU, or without room ([`QueuePair::limit_growth`]) | discarded; the same answer |
 //! | the next | carried out, and all that was kept and follows on it; acknowledged, or if more is missing, a selective acknowledgement |
 //! | one that was kept, and no receive is posted | dropped; NAK, receiver not ready; what follows is kept on |
 //!
@@ -217,6 +218,8 @@ pub struct QueuePair {
     /// Whether the last packet was a request, so that answers and requests take turns.
     sent_request: bool,
     congestion: Option<Congestion>,
+    /// How many more bytes it may allocate.
+    room: usize,
 }
 
 #[derive(Debug)]
@@ -247,6 +250,7 @@ impl QueuePair {
                 notify: false,
                 paced_until: None,
             }),
+            room: usize::MAX,
         }
     }
 
@@ -306,6 +310,12 @@ impl QueuePair {
     /// packets that may come before their turn.
     pub fn footprint(&self) -> usize {
         self.responder.as_ref().map_or(0, Responder::footprint)
+    }
+
+    /// From now on [`Self::footprint`] may grow by so many bytes; without this, by as many as there are. What has no room when it
+    /// comes early is dropped, and comes again.
+    pub const fn limit_growth(&mut self, bytes: usize) {
+        self.room = bytes;
     }
 
     /// Puts a request into the send queue.
@@ -397,6 +407,7 @@ impl QueuePair {
             domain,
             counters: &mut self.counters,
             completions: &mut self.completions,
+            room: self.room,
         };
         if let Err(Fatal) = responder.handle(packet, &mut around) {
             self.enter_error(None);

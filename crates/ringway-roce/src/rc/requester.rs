@@ -259,6 +259,9 @@ impl Requester {
         };
         self.settle(now, psn, counters, completions);
         if let Some(board) = &mut self.board {
+            if held == Held::default() {
+                board.lose_unkept();
+            }
             board.there_after(psn, held);
         }
         if let Some(probe) = &mut self.probe {

@@ -47,6 +47,8 @@ pub(super) struct Surroundings<'a, R> {
     pub(super) domain: &'a mut ProtectionDomain<R>,
     pub(super) counters: &'a mut Counters,
     pub(super) completions: &'a mut VecDeque<Completion>,
+    /// How many bytes may be allocated.
+    pub(super) room: usize,
 }
 
 /// The queue pair must fail. The NAK that says so waits to be sent.
@@ -146,7 +148,7 @@ impl Responder {
             return Ok(());
         }
         if ahead > 0 {
-            self.take_early(packet, ahead as u32, around.counters);
+            self.take_early(packet, ahead as u32, around.room, around.counters);
             return Ok(());
         }
         let keeps_some = self.kept.as_ref().is_some_and(|kept| !kept.is_empty());
@@ -162,10 +164,16 @@ impl Responder {
     }
 
     /// A packet that isn't the next one.
-    fn take_early(&mut self, packet: &Packet<'_>, ahead: u32, counters: &mut Counters) {
+    fn take_early(
+        &mut self,
+        packet: &Packet<'_>,
+        ahead: u32,
+        room: usize,
+        counters: &mut Counters,
+    ) {
         counters.out_of_sequence += 1;
         if let Some(kept) = &mut self.kept {
-            counters.kept += u64::from(kept.keep(packet, ahead));
+            counters.kept += u64::from(kept.keep(packet, ahead, room));
             // Who waits for a receiver goes on by itself.
             if !self.refused {
                 self.replies.report(self.expected, self.msn);

@@ -269,6 +269,10 @@ impl Device for SoftwareDevice {
         self.endpoint.footprint()
     }
 
+    fn limit_footprint(&mut self, bytes: usize) {
+        self.endpoint.limit_footprint(bytes);
+    }
+
     fn destroy(&mut self, queue_pair: QueuePair) {
         // The peer shall hear of all that came: a NIC has acknowledged it by now.
         self.transmit(Instant::now(), usize::MAX);

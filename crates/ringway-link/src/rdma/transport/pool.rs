@@ -91,6 +91,7 @@ impl Pool {
             return Err(NoBuffer::Limit(wanted, self.limit));
         }
         let staging = Staging::new(size);
+        device.limit_footprint(self.limit - self.footprint - size);
         let region = device
             .register(staging.memory(), Access::LOCAL_WRITE | Access::REMOTE_WRITE)
             .map_err(NoBuffer::Device)?;

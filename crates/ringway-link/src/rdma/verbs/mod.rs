@@ -352,6 +352,8 @@ impl Device for Verbs {
         0
     }
 
+    fn limit_footprint(&mut self, _bytes: usize) {}
+
     fn destroy(&mut self, queue_pair: QueuePair) {
         let Some(pair) = self.pairs.remove(queue_pair) else {
             return;

@@ -147,6 +147,16 @@ impl Board {
         }
     }
 
+    /// The responder misses the first packet, and keeps none of those after it: the first goes again, and when it is there, so do they,
+    /// which were sent before. Not twice, as each of them is answered like this.
+    pub(in crate::rc) fn lose_unkept(&mut self) {
+        if let (Some(first), Some(second)) = (self.entries.front(), self.entries.get(1))
+            && is_before(first.number, second.number)
+        {
+            self.lose_first();
+        }
+    }
+
     /// The packet that went last goes again, if the responder doesn't have it: its arrival will show what else is lost.
     pub(in crate::rc) fn lose_latest(&mut self) {
         let mut latest: Option<&mut Entry> = None;

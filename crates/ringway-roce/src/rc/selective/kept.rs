@@ -45,15 +45,19 @@ impl Kept {
     }
 
     /// Keeps a packet that is so many ahead of the expected one. False if it isn't kept: it is there already, too far ahead, or
-    /// longer than any can be.
-    pub(in crate::rc) fn keep(&mut self, packet: &Packet<'_>, ahead: u32) -> bool {
+    /// longer than any can be; or the payloads have no place yet, which takes more than `room` bytes.
+    pub(in crate::rc) fn keep(&mut self, packet: &Packet<'_>, ahead: u32, room: usize) -> bool {
         let length = packet.payload.len();
         if ahead >= SPAN.get() || length > self.mtu {
             return false;
         }
         if self.slots.is_empty() {
+            let bytes = SPAN.get() as usize * self.mtu;
+            if bytes > room {
+                return false;
+            }
             self.slots = vec![None; SPAN.get() as usize].into();
-            self.payloads = vec![0; SPAN.get() as usize * self.mtu].into();
+            self.payloads = vec![0; bytes].into();
         }
         let slot = slot(packet.bth.psn);
         if self.slots[slot].is_some() {

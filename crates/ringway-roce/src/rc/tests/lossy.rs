@@ -251,7 +251,13 @@ impl World {
     }
 }
 
-fn run(setup: Setup, wire: Wire, ops: &[Vec<Op>; 2], posted: usize) -> Result<(), TestCaseError> {
+fn run(
+    setup: Setup,
+    wire: Wire,
+    ops: &[Vec<Op>; 2],
+    posted: usize,
+    room: usize,
+) -> Result<(), TestCaseError> {
     let constants =
         [1u8, 2].map(|salt| (0..WRITTEN).map(|i| ((i * 31) >> 3) as u8 ^ salt).collect());
     let mut model = Model::new(constants.clone());
@@ -265,6 +271,7 @@ fn run(setup: Setup, wire: Wire, ops: &[Vec<Op>; 2], posted: usize) -> Result<()
         receives_left: [vec![], vec![]],
     };
     for own in 0..2 {
+        world.ends[own].qp.limit_growth(room);
         world.ends[own].fill(CONSTANT, &constants[own]);
         for (id, op) in ops[own].iter().enumerate() {
             model.run(own, id as u64, op);
@@ -306,6 +313,7 @@ fn run(setup: Setup, wire: Wire, ops: &[Vec<Op>; 2], posted: usize) -> Result<()
         prop_assert_eq!(&sent, &model.sent[own]);
         prop_assert_eq!(&received, &model.received[own]);
         prop_assert!(world.ends[own].memory() == model.memories[own]);
+        prop_assert!(world.ends[own].qp.footprint() <= room);
     }
     Ok(())
 }
@@ -325,6 +333,8 @@ proptest! {
         posted in 0..20usize,
         psn: u32,
         selective: bool,
+        // None, enough for the smaller MTU, and for both.
+        room in prop::sample::select(vec![0, 256 * 256, usize::MAX]),
     ) {
         let setup = Setup {
             mtu,
@@ -339,6 +349,6 @@ proptest! {
             selective,
             ..Setup::default()
         };
-        run(setup, wire, &[ops, other_ops], posted)?;
+        run(setup, wire, &[ops, other_ops], posted, room)?;
     }
 }

@@ -77,6 +77,26 @@ fn of_six_packets_only_the_lost_second_goes_again() {
     );
 }
 
+#[test]
+fn without_room_the_lost_one_goes_again_and_then_what_was_dropped() {
+    let now = Instant::now();
+    let (mut a, mut b, bytes, sent) = writing(now, 6, SELECTIVE);
+    b.qp.limit_growth(256 * 256 - 1);
+    let answers = deliver(now, &sent, &[1], &mut b);
+    assert_eq!(held(&answers[0]), (nth(1), 0));
+    assert_eq!((b.qp.counters().kept, b.qp.footprint()), (0, 0));
+    a.take(now, &answers[0]);
+    let again = a.transmit_all(now);
+    assert_eq!(psns(&again), [nth(1)]);
+    // Each that was dropped is answered like this; the repetition is under way.
+    a.take(now, &answers[0]);
+    assert!(a.transmit_all(now).is_empty());
+    exchange_from(now, &again, &mut a, &mut b);
+    assert_written(&mut a, &b, &bytes);
+    let counters = a.qp.counters();
+    assert_eq!((counters.retransmitted, counters.timeouts), (5, 0));
+}
+
 fn exchange_from(now: Instant, packets: &[Vec<u8>], a: &mut End, b: &mut End) {
     for bytes in deliver(now, packets, &[], b) {
         a.take(now, &bytes);
