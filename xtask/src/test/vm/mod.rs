@@ -20,11 +20,11 @@ use self::{
     machine::{Machine, Outcome, Scenario},
 };
 use super::{LIBTEST, count::Counts, stage::Runner};
-use crate::{process, repo};
+use crate::{demo, process, repo};
 
-/// Names, scripts that end with 0 if all is well, and seconds that each may take. The command `ringway` is there, and
-/// Debian's ibverbs-utils, rdmacm-utils, perftest, iproute2 and tcpdump. They run before the tests. The limits are for what
-/// hangs: a busy host takes three times as long as an idle one.
+/// Names, scripts that end with 0 if all is well, and seconds that each may take. The command is there, as `ringway` and
+/// `ringway-release`, and Debian's ibverbs-utils, rdmacm-utils, perftest, iproute2 and tcpdump. They run before the tests. The
+/// limits are for what hangs: a busy host takes three times as long as an idle one.
 const SCRIPTS: [(&str, &str, u64); 7] = [
     (
         "list",
@@ -124,7 +124,8 @@ fn judge(runner: &Runner, outcome: &Outcome) -> Result<Counts> {
 }
 
 /// The executables with their names, built as the other tests are. Cargo builds the command for its integration tests,
-/// of which `rdma` is one.
+/// of which `rdma` is one. Beside perftest stands the release build, which other stages need as well: as `ringway-release`, as
+/// all other scripts shall meet what only a debug build checks.
 fn executables() -> Result<Vec<(PathBuf, String)>> {
     let mut build = repo::cargo([
         "test",
@@ -139,6 +140,9 @@ fn executables() -> Result<Vec<(PathBuf, String)>> {
         build.args(["--test", target]);
     }
     build.stderr(Stdio::inherit());
+    let mut release = demo::build_launcher();
+    release.stderr(Stdio::inherit());
+    process::run(release)?;
     let messages: Vec<serde_json::Value> = process::read(build)?
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
@@ -156,6 +160,11 @@ fn executables() -> Result<Vec<(PathBuf, String)>> {
     TESTS
         .into_iter()
         .map(|(target, _)| built(target, "test"))
-        .chain([built("ringway", "bin")])
+        .chain([
+            built("ringway", "bin"),
+            Ok((repo::ringway(), "ringway-release".to_owned())),
+            // Debian's busybox has none.
+            Ok((PathBuf::from("/usr/bin/chrt"), "chrt".to_owned())),
+        ])
         .collect()
 }
