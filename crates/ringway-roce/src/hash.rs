@@ -1,12 +1,13 @@
-//! A quick hash for maps whose keys this side has chosen, at random: a peer can only look them up.
+//! A quick hash for maps whose keys this side or its device has chosen: a peer can only look them up.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-pub(crate) type Build = BuildHasherDefault<Multiply>;
+/// Makes the hashers of a map.
+pub type Build = BuildHasherDefault<Multiply>;
 
 /// One multiplication (Fibonacci hashing, Knuth, The Art of Computer Programming, volume 3, 6.4).
-#[derive(Default)]
-pub(crate) struct Multiply(u64);
+#[derive(Debug, Default)]
+pub struct Multiply(u64);
 
 impl Hasher for Multiply {
     fn finish(&self) -> u64 {

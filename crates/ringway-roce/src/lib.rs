@@ -7,7 +7,7 @@
 pub mod cm;
 pub mod dcqcn;
 pub mod endpoint;
-mod hash;
+pub mod hash;
 mod memory;
 mod psn;
 pub mod rc;

@@ -25,5 +25,5 @@ pub use memory::Memory;
 pub use places::Places;
 pub use process::end_with_parent;
 pub use segment::{Segment, SegmentError};
-pub use shared::{Shared32, Shared64};
+pub use shared::{Shared8, Shared32, Shared64};
 pub use staging::Staging;

@@ -1,6 +1,6 @@
 //! Atomic words in shared memory: what processes tell each other through.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::Memory;
 
@@ -87,6 +87,12 @@ macro_rules! shared {
     };
 }
 
+shared!(
+    Shared8,
+    AtomicU8,
+    u8,
+    "An atomic byte in shared memory, or in memory that a device writes to."
+);
 shared!(
     Shared32,
     AtomicU32,

@@ -113,7 +113,9 @@ unsafe impl Send for CompletionQueue {}
 // SAFETY: as for Send.
 unsafe impl Sync for CompletionQueue {}
 
-/// How many completions one call of the library fetches.
+/// How many completions the first call of the library fetches, and each after it: most polls find none or few, and have no
+/// long array to fill with zeros.
+const FEW: usize = 4;
 const BATCH: usize = 16;
 
 impl CompletionQueue {
@@ -168,9 +170,9 @@ impl CompletionQueue {
     /// If the queue has run over or the device is gone.
     pub fn poll(&self, into: &mut Vec<Completion>) -> Result<(), VerbsError> {
         let mut room = (into.capacity() - into.len()).max(1);
-        // Most polls find nothing, and have no array to fill with zeros.
-        let found = self.fetch(&mut [ffi::ibv_wc::default()], into)?;
-        if found == 0 {
+        let want = room.min(FEW);
+        let found = self.fetch(&mut [ffi::ibv_wc::default(); FEW][..want], into)?;
+        if found < want {
             return Ok(());
         }
         room -= found;

@@ -16,9 +16,48 @@ impl QueuePair {
     /// # Errors
     /// If the queue is full, there are too many inline bytes, or the request is one that the device can tell to be wrong.
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), VerbsError> {
-        let mut posting = self.posting::<1>();
-        posting.push(request)?;
-        posting.post()
+        let (mut wr, mut element) = (ffi::ibv_send_wr::default(), ffi::ibv_sge::default());
+        self.fill(request, &mut wr, &mut element)?;
+        if element.length > 0 {
+            (wr.sg_list, wr.num_sge) = (&raw mut element, 1);
+        }
+        // SAFETY: the list is of one request, and its element stays where it is; what it names is borrowed by `request`.
+        unsafe { self.give(&raw mut wr) }
+    }
+
+    /// Puts a request into C's form; it isn't linked with its memory yet.
+    ///
+    /// # Errors
+    /// If it has too many inline bytes.
+    fn fill(
+        &self,
+        request: &SendRequest<'_>,
+        wr: &mut ffi::ibv_send_wr,
+        element: &mut ffi::ibv_sge,
+    ) -> Result<(), VerbsError> {
+        request.fill(wr, element);
+        if wr.send_flags & ffi::IBV_SEND_INLINE != 0 && element.length > self.inline() {
+            return Err(VerbsError::Argument {
+                what: "the number of inline bytes",
+                got: element.length.to_string(),
+                expected: format!("{} at most for this queue pair", self.inline()),
+            });
+        }
+        Ok(())
+    }
+
+    /// Posts a list of requests.
+    ///
+    /// # Safety
+    /// It is well formed, and inline bytes that it names can be read, until the call is over.
+    unsafe fn give(&self, first: *mut ffi::ibv_send_wr) -> Result<(), VerbsError> {
+        let mut bad = ptr::null_mut();
+        let post = self.post_send_function();
+        // SAFETY: the queue pair is alive, and the list is as the caller has promised. Everything but inline bytes the device
+        // reads and writes in regions with the keys given, within their bounds, which it checks; that memory is valid until a
+        // region is deregistered.
+        let code = unsafe { post(self.as_ptr(), first, &raw mut bad) };
+        self.posted(code, "send", "ibv_post_send")
     }
 
     /// Posts a receive.
@@ -114,15 +153,13 @@ impl<'a, const MOST: usize> Posting<'a, MOST> {
                 expected: format!("{MOST} at most"),
             });
         }
-        let (wr, element) = request.to_c();
-        if wr.send_flags & ffi::IBV_SEND_INLINE != 0 && element.length > self.pair.inline() {
-            return Err(VerbsError::Argument {
-                what: "the number of inline bytes",
-                got: element.length.to_string(),
-                expected: format!("{} at most for this queue pair", self.pair.inline()),
-            });
-        }
-        (self.requests[self.count], self.elements[self.count]) = (wr, element);
+        let (wr, element) = (
+            &mut self.requests[self.count],
+            &mut self.elements[self.count],
+        );
+        self.pair
+            .fill(request, wr, element)
+            .inspect_err(|_| *wr = ffi::ibv_send_wr::default())?;
         self.count += 1;
         Ok(())
     }
@@ -149,13 +186,8 @@ impl<'a, const MOST: usize> Posting<'a, MOST> {
                 wr.next = requests.wrapping_add(index + 1);
             }
         }
-        let mut bad = ptr::null_mut();
-        let post = self.pair.post_send_function();
-        // SAFETY: the queue pair is alive, and the list well formed: linked just now, within arrays that stay where they
-        // are. Inline bytes are borrowed and read during the call. Everything else the device reads and writes in regions
-        // with the keys given, within their bounds, which it checks; that memory is valid until a region is deregistered.
-        let code = unsafe { post(self.pair.as_ptr(), requests, &raw mut bad) };
-        self.pair.posted(code, "send", "ibv_post_send")
+        // SAFETY: the list was linked just now, within arrays that stay where they are, and inline bytes are borrowed.
+        unsafe { self.pair.give(requests) }
     }
 }
 

@@ -77,8 +77,9 @@ pub struct SendRequest<'a> {
 }
 
 impl SendRequest<'_> {
-    /// The request in C's form, and its memory. They are linked by the caller, at addresses that stay.
-    pub(crate) fn to_c(self) -> (ffi::ibv_send_wr, ffi::ibv_sge) {
+    /// Puts the request, and its memory, into C's form, where it is posted from: structures are long, and copies of them are a
+    /// part of short latencies. `wr` has its default, and the two are linked by the caller.
+    pub(crate) fn fill(&self, wr: &mut ffi::ibv_send_wr, element_in_c: &mut ffi::ibv_sge) {
         let rdma = |place: RemotePlace| ffi::ibv_send_wr_wr {
             rdma: ffi::ibv_send_wr_rdma {
                 remote_addr: place.address,
@@ -93,10 +94,7 @@ impl SendRequest<'_> {
                 rkey: place.key,
             },
         };
-        let mut wr = ffi::ibv_send_wr {
-            wr_id: self.id,
-            ..ffi::ibv_send_wr::default()
-        };
+        wr.wr_id = self.id;
         let mut immediate_of = |immediate: Option<u32>| {
             wr.imm_data = immediate.unwrap_or(0).to_be();
             immediate.is_some()
@@ -141,7 +139,7 @@ impl SendRequest<'_> {
                 Source::Region(into)
             }
         };
-        let element = match source {
+        *element_in_c = match source {
             Source::Region(local) => element(local),
             Source::Inline(bytes) => {
                 wr.send_flags |= ffi::IBV_SEND_INLINE;
@@ -160,7 +158,6 @@ impl SendRequest<'_> {
                 wr.send_flags |= flag;
             }
         }
-        (wr, element)
     }
 }
 
@@ -184,7 +181,9 @@ mod tests {
             signaled: true,
             solicited: false,
         };
-        request.to_c()
+        let (mut wr, mut element) = (ffi::ibv_send_wr::default(), ffi::ibv_sge::default());
+        request.fill(&mut wr, &mut element);
+        (wr, element)
     }
 
     #[test]

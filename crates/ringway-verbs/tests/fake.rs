@@ -254,6 +254,7 @@ fn too_many_inline_bytes_and_requests_are_refused_here() {
     let error = a.pair.post_send(&request).unwrap_err().to_string();
     assert!(error.contains("65, expected 64 at most"), "{error}");
     let mut posting = a.pair.posting::<2>();
+    posting.push(&request).unwrap_err();
     let request = SendRequest {
         operation: Operation::Send {
             source: Source::Inline(b"x"),

@@ -11,6 +11,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
 use serde_json::{Value, json};
 
 use super::message::Message;
@@ -134,6 +138,16 @@ impl Control {
             self.send(&Message::Alive)?;
         }
         Ok(())
+    }
+
+    /// Sleeps until something has come, or for so long.
+    pub(super) fn sleep(&self, most: Duration) -> Result<()> {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+        let most = Timespec::try_from(most).context("waiting for the control connection")?;
+        match poll(&mut fds, Some(&most)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(self.lost(error.into())),
+        }
     }
 
     fn has_news(&self) -> bool {

@@ -87,15 +87,17 @@ impl Completions {
     /// Appends completions to `into` for as long as it has room without growing; true if there were any.
     pub(super) fn fetch(&mut self, into: &mut Vec<verbs::Completion>) -> Result<bool, VerbsError> {
         let before = into.len();
-        let count = self.queues.len();
-        for step in 0..count {
+        let (before_first, from_first) = self.queues.split_at(self.first);
+        for queue in from_first.iter().chain(before_first) {
             if into.len() == into.capacity() {
                 break;
             }
-            let at = (self.first + step) % count;
-            self.queues[at].queue.poll(into)?;
+            queue.queue.poll(into)?;
         }
-        self.first = (self.first + 1) % count;
+        self.first += 1;
+        if self.first >= self.queues.len() {
+            self.first = 0;
+        }
         Ok(into.len() > before)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use ringway_roce::rc::State;
+use ringway_roce::{hash, rc::State};
 use ringway_verbs::{self as verbs, CompletionQueue, ProtectionDomain, gid::GidEntry};
 
 use super::{RIGHTS, completions::Reservation, outstanding::Outstanding, words};
@@ -147,7 +147,7 @@ pub(super) fn most_inline(domain: &Arc<ProtectionDomain>, queue: &Arc<Completion
 pub(super) struct Pairs {
     device: String,
     slots: Vec<Option<Pair>>,
-    by_number: HashMap<u32, u32>,
+    by_number: HashMap<u32, u32, hash::Build>,
 }
 
 impl Pairs {
@@ -155,7 +155,7 @@ impl Pairs {
         Self {
             device: device.to_owned(),
             slots: Vec::new(),
-            by_number: HashMap::new(),
+            by_number: HashMap::default(),
         }
     }
 
