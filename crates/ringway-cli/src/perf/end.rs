@@ -292,6 +292,7 @@ impl End {
             work,
             signaled,
             solicited: false,
+            asks: true,
         };
         self.device.post_send(self.pairs[pair], &request)?;
         self.traffic[pair].posted = posted;

@@ -227,6 +227,7 @@ impl End {
             work,
             signaled: true,
             solicited: false,
+            asks: true,
         };
         Ok(self.device.post_send(self.queue_pair, &request)?)
     }

@@ -138,6 +138,7 @@ fn inside() {
                 work,
                 signaled: true,
                 solicited: false,
+                asks: true,
             };
             id += 1;
             let _ = device.post_send(pair, &request);

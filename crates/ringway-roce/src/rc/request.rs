@@ -15,6 +15,7 @@ pub(super) struct Posted {
     pub(super) inline: bool,
     pub(super) signaled: bool,
     pub(super) solicited: bool,
+    pub(super) asks: bool,
 }
 
 /// The inline bytes of all requests of a send queue, in as many slots as it holds requests.
@@ -98,6 +99,7 @@ impl Inline {
             inline,
             signaled: request.signaled,
             solicited: request.solicited,
+            asks: request.asks,
         })
     }
 }
@@ -117,8 +119,8 @@ pub(super) struct Outgoing<'a> {
     inline: bool,
     length: u32,
     solicited: bool,
-    /// The last one of a message that the peer has to acknowledge.
-    ends: bool,
+    /// The last one of a message that the peer has to acknowledge at once.
+    asks: bool,
     /// The PSN of the packet after it.
     pub(super) next: Psn,
 }
@@ -186,7 +188,7 @@ impl Request {
             payload,
             inline: self.posted.inline,
             solicited: self.posted.solicited && last,
-            ends: last && payload.is_some(),
+            asks: last && payload.is_some() && self.posted.asks,
             next,
         }
     }
@@ -266,7 +268,7 @@ const fn atomic(remote: Remote, swap_or_add: u64, compare: u64) -> AtomicEth {
 impl Outgoing<'_> {
     /// Whether the peer answers it at once: with data, or as it is asked for an acknowledgement.
     pub(super) const fn asks(&self, ack_due: bool) -> bool {
-        self.payload.is_none() || self.ends || ack_due
+        self.payload.is_none() || self.asks || ack_due
     }
 
     /// Writes the packet; its payload comes straight out of registered memory.

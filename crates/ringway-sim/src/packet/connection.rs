@@ -271,6 +271,7 @@ impl Connection {
                 },
                 signaled: true,
                 solicited: false,
+                asks: true,
             };
             // They have room for it unless they have failed, and then the failure is what counts.
             if self.receiver.post_receive(receive).is_err()

@@ -6,7 +6,7 @@ use ringway_sys::{Memory, Staging};
 use super::{
     RdmaTransport,
     frame::{Frame, HEADER, Tag},
-    link::{Fault, Link, Offered, Write},
+    link::{Fault, Link, Offered, Started, Write},
     peer::{Held, Inbound, Outbound, Place, Route},
 };
 use crate::{
@@ -98,7 +98,12 @@ impl RdmaTransport {
             return;
         }
         let done = match link.send_eager(&mut **device, tag, src) {
-            Ok(Some(flight)) => {
+            Ok(Some(Started::Sent)) => {
+                op.outbound.remove(&slot);
+                self.events.push(Event::Sent { peer, key });
+                Ok(())
+            }
+            Ok(Some(Started::Flying(flight))) => {
                 let flying = Outbound::Flying {
                     flight,
                     src,
