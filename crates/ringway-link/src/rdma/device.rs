@@ -77,6 +77,8 @@ pub struct Limits {
     pub initiator_depth: u8,
     /// Whether it answers peers while nobody polls it, as NICs do.
     pub answers_alone: bool,
+    /// Whether registering is done at once and binds no pages, so that it may be done for each message.
+    pub registers_at_once: bool,
 }
 
 /// What a queue pair is to be. The defaults suit one of several to a peer in a data center.

@@ -40,11 +40,14 @@ fn pair(cancel_patience: Duration) -> Pair {
     pair
 }
 
-/// The second rank receives a long message from the first, both in registered memory, and some of it is there.
-fn half_way(pair: &mut Pair, src: &Staging, into: &Staging) {
+/// The second rank receives a long message from the first, and some of it is there: both in memory that is registered, or of which
+/// nothing was said.
+fn half_way(pair: &mut Pair, src: &Staging, into: &Staging, registered: bool) {
     let memories = [src.memory(), into.memory()];
     for (rank, memory) in pair.ranks.iter_mut().zip(memories) {
-        rank.register(memory).unwrap();
+        if registered {
+            rank.register(memory).unwrap();
+        }
         rank.begin(1, 1, 7);
     }
     let sink = Sink::Place(into.memory());
@@ -92,99 +95,130 @@ fn long_messages_are_sent_from_and_received_into_registered_memory() {
     }
 }
 
+/// Registering costs a device in software nothing.
 #[test]
-fn a_cancelled_receive_is_left_alone_by_a_peer_that_has_stopped() {
+fn in_software_long_messages_are_not_copied_though_nothing_is_registered() {
     let mut pair = pair(Duration::from_millis(20));
     let (src, into) = (filled(LONG, 5), filled(LONG, 0));
-    half_way(&mut pair, &src, &into);
-    // The first rank is not polled meanwhile, as if it were stopped.
-    let began = Instant::now();
-    pair.ranks[1].cancel(1, 1);
-    assert!(began.elapsed() < LIMIT / 10);
-    into.memory().write(&vec![9; LONG]);
-    // It goes on, and would write the rest.
-    poll_for(&mut pair, Duration::from_millis(300));
-    assert!(bytes(into.memory()).iter().all(|byte| *byte == 9));
-    let received = |event: &Event| matches!(event, Event::Received { .. });
-    assert!(!pair.events[1].iter().any(received));
-    // And nobody is lost: what comes next goes over TCP.
-    pair.ranks[0].cancel(1, 1);
-    pair.events = Default::default();
-    let (out, small) = buffers();
-    pair.round(2, &out, &small);
-    assert!(small.iter().all(|small| same(small, &out)));
+    let before = [0, 1].map(|own| pair.ranks[own].memory_in_use());
+    for rank in &mut pair.ranks {
+        rank.begin(1, 1, 7);
+    }
+    let sink = Sink::Place(into.memory());
+    pair.ranks[1].recv(0, key(1, 0), sink).unwrap();
+    pair.ranks[0].send(1, key(1, 0), src.memory(), 0).unwrap();
+    pair.until(|pair| pair.events.iter().all(|events| events.len() == 1));
+    assert!(same(&src, &into));
+    assert_eq!([0, 1].map(|own| pair.ranks[own].memory_in_use()), before);
+    for rank in &mut pair.ranks {
+        rank.cancel(1, 1);
+        assert_eq!(rank.registered().regions, 0);
+    }
+}
+
+#[test]
+fn a_cancelled_receive_is_left_alone_by_a_peer_that_has_stopped() {
+    for registered in [true, false] {
+        let mut pair = pair(Duration::from_millis(20));
+        let (src, into) = (filled(LONG, 5), filled(LONG, 0));
+        half_way(&mut pair, &src, &into, registered);
+        // The first rank is not polled meanwhile, as if it were stopped.
+        let began = Instant::now();
+        pair.ranks[1].cancel(1, 1);
+        assert!(began.elapsed() < LIMIT / 10);
+        into.memory().write(&vec![9; LONG]);
+        // It goes on, and would write the rest.
+        poll_for(&mut pair, Duration::from_millis(300));
+        assert!(bytes(into.memory()).iter().all(|byte| *byte == 9));
+        let received = |event: &Event| matches!(event, Event::Received { .. });
+        assert!(!pair.events[1].iter().any(received));
+        // And nobody is lost: what comes next goes over TCP.
+        pair.ranks[0].cancel(1, 1);
+        pair.events = Default::default();
+        let (out, small) = buffers();
+        pair.round(2, &out, &small);
+        assert!(small.iter().all(|small| same(small, &out)));
+    }
 }
 
 #[test]
 fn a_cancelled_receive_is_left_alone_by_a_peer_that_is_gone() {
-    let mut pair = pair(Duration::from_millis(20));
-    let (src, into) = (filled(LONG, 5), filled(LONG, 0));
-    half_way(&mut pair, &src, &into);
-    let [first, mut second] = pair.ranks;
-    drop(first);
-    second.cancel(1, 1);
-    into.memory().write(&vec![9; LONG]);
-    let until = Instant::now() + Duration::from_millis(200);
-    let mut events = Vec::new();
-    while Instant::now() < until {
-        second.poll(Instant::now(), &mut events);
+    for registered in [true, false] {
+        let mut pair = pair(Duration::from_millis(20));
+        let (src, into) = (filled(LONG, 5), filled(LONG, 0));
+        half_way(&mut pair, &src, &into, registered);
+        let [first, mut second] = pair.ranks;
+        drop(first);
+        second.cancel(1, 1);
+        into.memory().write(&vec![9; LONG]);
+        let until = Instant::now() + Duration::from_millis(200);
+        let mut events = Vec::new();
+        while Instant::now() < until {
+            second.poll(Instant::now(), &mut events);
+        }
+        assert!(bytes(into.memory()).iter().all(|byte| *byte == 9));
+        assert!(
+            matches!(events[..], [Event::Lost { peer: 0, .. }]),
+            "{events:?}"
+        );
     }
-    assert!(bytes(into.memory()).iter().all(|byte| *byte == 9));
-    assert!(
-        matches!(events[..], [Event::Lost { peer: 0, .. }]),
-        "{events:?}"
-    );
 }
 
 #[test]
 fn a_peer_that_answers_is_not_cut_off() {
-    let mut pair = pair(LIMIT);
-    let (src, into) = (filled(LONG, 5), filled(LONG, 0));
-    half_way(&mut pair, &src, &into);
-    let [mut first, mut second] = pair.ranks;
-    // The first polls in a thread of its own, and so ends what it has begun.
-    let (stop, stopped) = mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let mut events = Vec::new();
-        while stopped.try_recv() == Err(TryRecvError::Empty) {
-            first.poll(Instant::now(), &mut events);
-        }
-        (first, events)
-    });
-    second.cancel(1, 1);
-    into.memory().write(&vec![9; LONG]);
-    std::thread::sleep(Duration::from_millis(50));
-    drop(stop);
-    let (first, events) = thread.join().unwrap();
-    assert!(first.reaches(1) && second.reaches(0));
-    assert!(
-        matches!(events[..], [Event::Sent { peer: 1, .. }]),
-        "{events:?}"
-    );
-    assert!(bytes(into.memory()).iter().all(|byte| *byte == 9));
+    for registered in [true, false] {
+        let mut pair = pair(LIMIT);
+        let (src, into) = (filled(LONG, 5), filled(LONG, 0));
+        half_way(&mut pair, &src, &into, registered);
+        let [mut first, mut second] = pair.ranks;
+        // The first polls in a thread of its own, and so ends what it has begun.
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let mut events = Vec::new();
+            while stopped.try_recv() == Err(TryRecvError::Empty) {
+                first.poll(Instant::now(), &mut events);
+            }
+            (first, events)
+        });
+        second.cancel(1, 1);
+        into.memory().write(&vec![9; LONG]);
+        std::thread::sleep(Duration::from_millis(50));
+        drop(stop);
+        let (first, events) = thread.join().unwrap();
+        assert!(first.reaches(1) && second.reaches(0));
+        assert!(
+            matches!(events[..], [Event::Sent { peer: 1, .. }]),
+            "{events:?}"
+        );
+        assert!(bytes(into.memory()).iter().all(|byte| *byte == 9));
+    }
 }
 
 #[test]
 fn a_cancelled_send_is_never_taken_for_whole() {
-    let mut pair = pair(Duration::from_millis(20));
-    let (src, into) = (filled(LONG, 5), filled(LONG, 0));
-    half_way(&mut pair, &src, &into);
-    pair.ranks[0].cancel(1, 1);
-    // It is the user's again, and is used for something else.
-    src.memory().write(&vec![6; LONG]);
-    pair.ranks[0].deregister(src.memory());
-    assert_eq!(pair.ranks[0].registered().regions, 0);
-    poll_for(&mut pair, Duration::from_millis(300));
-    let received = |event: &Event| matches!(event, Event::Received { .. });
-    assert!(!pair.events[1].iter().any(received));
-    assert!(!bytes(into.memory()).contains(&6));
+    for registered in [true, false] {
+        let mut pair = pair(Duration::from_millis(20));
+        let (src, into) = (filled(LONG, 5), filled(LONG, 0));
+        half_way(&mut pair, &src, &into, registered);
+        pair.ranks[0].cancel(1, 1);
+        // It is the user's again, and is used for something else.
+        src.memory().write(&vec![6; LONG]);
+        if registered {
+            pair.ranks[0].deregister(src.memory());
+        }
+        assert_eq!(pair.ranks[0].registered().regions, 0);
+        poll_for(&mut pair, Duration::from_millis(300));
+        let received = |event: &Event| matches!(event, Event::Received { .. });
+        assert!(!pair.events[1].iter().any(received));
+        assert!(!bytes(into.memory()).contains(&6));
+    }
 }
 
 #[test]
 fn memory_that_is_given_up_in_the_middle_of_a_message_stays_until_its_end() {
     let mut pair = pair(Duration::from_millis(20));
     let (src, into) = (filled(LONG, 5), filled(LONG, 0));
-    half_way(&mut pair, &src, &into);
+    half_way(&mut pair, &src, &into, true);
     for (rank, memory) in pair.ranks.iter_mut().zip([&src, &into]) {
         rank.deregister(memory.memory());
         assert_eq!(rank.registered().regions, 1);

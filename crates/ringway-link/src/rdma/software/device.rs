@@ -128,6 +128,7 @@ impl Device for SoftwareDevice {
             regions: 1 << 24,
             initiator_depth: 128,
             answers_alone: false,
+            registers_at_once: true,
         }
     }
 

@@ -27,7 +27,7 @@
 //!
 //! # Whose memory
 //! Messages are sent from, and received into, user memory that is registered, and otherwise buffers of the transport's own, at
-//! the price of a copy. Nothing is registered for a message. When an operation has ended, however it ended, its memory is the
+//! the price of a copy. Nothing is registered for a message, but over a device for which that costs nothing. When an operation has ended, however it ended, its memory is the
 //! user's again: if it ends in the middle, `cancel` waits until flights from there have ended and peers have said that they
 //! won't write there, and cuts off those that don't say so. `docs/decisions/0010-registered-memory.md` says more.
 //!

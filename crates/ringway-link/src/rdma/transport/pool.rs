@@ -1,5 +1,5 @@
 //! Registered memory: the user's, where it is registered, and otherwise buffers, made when first needed and then used again.
-//! So a transport that runs registers nothing.
+//! So a transport that runs registers nothing, but over a device that does so at once, which is told of each message's memory.
 
 use ringway_sys::{Memory, Staging};
 
@@ -33,11 +33,13 @@ pub(super) enum Lease {
     Buffer(Buffer),
     /// The user's memory itself: the number of its registration.
     InPlace(u32),
+    /// The same, registered for this message alone.
+    Passing(Region),
 }
 
 impl Lease {
     pub(super) const fn is_in_place(&self) -> bool {
-        matches!(self, Self::InPlace(_))
+        matches!(self, Self::InPlace(_) | Self::Passing(_))
     }
 }
 
@@ -59,6 +61,8 @@ pub(super) struct Pool {
     footprint: usize,
     limit: usize,
     registrations: Registrations,
+    /// What was registered for messages that have ended.
+    spent: Vec<Region>,
     /// How often the device was asked to register something.
     calls: u64,
 }
@@ -71,6 +75,7 @@ impl Pool {
             footprint: 0,
             limit,
             registrations: Registrations::new(registered_limit),
+            spent: Vec::new(),
             calls: 0,
         }
     }
@@ -112,6 +117,10 @@ impl Pool {
             return Ok((Lease::InPlace(number), local));
         }
         let len = memory.len();
+        if device.limits().registers_at_once {
+            let region = self.pass(device, memory, Access::NONE)?;
+            return Ok((Lease::Passing(region), region.local(0..len as u64)));
+        }
         let buffer = self.take(device, len)?;
         buffer.memory(len).copy_from(memory);
         let local = buffer.region.local(0..len as u64);
@@ -130,6 +139,13 @@ impl Pool {
         {
             return Ok((Lease::InPlace(number), remote));
         }
+        if let Sink::Place(memory) = sink
+            && device.limits().registers_at_once
+        {
+            let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+            let region = self.pass(device, memory, access)?;
+            return Ok((Lease::Passing(region), region.remote(0)));
+        }
         let buffer = self.take(device, sink.len())?;
         let remote = buffer.region.remote(0);
         Ok((Lease::Buffer(buffer), remote))
@@ -140,6 +156,26 @@ impl Pool {
         match lease {
             Lease::Buffer(buffer) => self.give(buffer),
             Lease::InPlace(number) => self.registrations.end_lease(number),
+            Lease::Passing(region) => self.spent.push(region),
+        }
+    }
+
+    /// Registers the user's memory for one message.
+    fn pass(
+        &mut self,
+        device: &mut dyn Device,
+        memory: Memory,
+        access: Access,
+    ) -> Result<Region, NoBuffer> {
+        self.forget_spent(device);
+        device.register(memory, access).map_err(NoBuffer::Device)
+    }
+
+    fn forget_spent(&mut self, device: &mut dyn Device) {
+        for region in self.spent.drain(..) {
+            if let Err(error) = device.deregister(&region) {
+                tracing::warn!("a message's memory stays registered: {error}");
+            }
         }
     }
 
@@ -158,8 +194,9 @@ impl Pool {
         self.registrations.give_up(device, memory);
     }
 
-    /// Ends the registrations that were given up while messages were under way.
+    /// Ends the registrations that were given up while messages were under way, and those of messages that have ended.
     pub(super) fn settle(&mut self, device: &mut dyn Device) {
+        self.forget_spent(device);
         self.registrations.settle(device);
     }
 

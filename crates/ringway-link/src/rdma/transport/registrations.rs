@@ -2,7 +2,7 @@
 //!
 //! A cache by page range. Tensors that lie in the same pages share a registration, which lasts as long as any of them is held;
 //! of two ranges that merely overlap each has its own, so that no registration outlives the memory that it was made for.
-//! Nothing is registered that the user hasn't registered: that memory is freed without a word, and what is mapped in its
+//! Nothing is registered here that the user hasn't registered: that memory is freed without a word, and what is mapped in its
 //! place would be sent from, or received into, pages that are no longer its own.
 
 use std::ops::Range;

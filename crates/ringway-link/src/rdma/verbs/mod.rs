@@ -112,6 +112,7 @@ impl Verbs {
             regions: most.regions,
             initiator_depth: most.reads_answered.min(most.reads_asked),
             answers_alone: true,
+            registers_at_once: false,
         };
         Ok(Self {
             name: name.to_owned(),
