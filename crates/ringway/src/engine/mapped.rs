@@ -15,30 +15,42 @@ use crate::{Descriptor, Error, control::Cause, group::Group};
 /// The operation of an asynchronous task: the worker steps it, or whoever waits runs it.
 pub(crate) struct MappedTask(Mutex<Option<MappedOp>>);
 
+/// What came of stepping an operation.
+pub(super) enum Stepped {
+    /// Much was moved, and there may be more.
+    Moved,
+    /// It can do nothing more, after something was done or not.
+    Waits { has_advanced: bool },
+    /// Another thread has it in hand, or it has ended before.
+    Elsewhere,
+    /// Just now. If threads sleep for it, they are still to be [woken](Task::wake).
+    Ended { is_slept_for: bool },
+}
+
 impl MappedTask {
     /// Steps the operation, unless it has ended or another thread has it in hand.
-    pub(super) fn try_step(&self, task: &Task, engine: &Engine) -> Progress {
+    pub(super) fn try_step(&self, task: &Task, engine: &Engine) -> Stepped {
         let Some(mut slot) = try_lock(&self.0) else {
-            return Progress::Done;
+            return Stepped::Elsewhere;
         };
         let Some(op) = slot.as_mut() else {
-            return Progress::Done;
+            return Stepped::Elsewhere;
         };
-        match op.step() {
-            Ok(Progress::Done) => {
-                *slot = None;
-                drop(slot);
-                task.finish(Ok(()));
-                Progress::Done
+        let before = op.point();
+        let result = match op.step() {
+            Ok(Progress::Moved) => return Stepped::Moved,
+            Ok(Progress::Waiting { .. }) => {
+                let has_advanced = op.point() != before;
+                return Stepped::Waits { has_advanced };
             }
-            Ok(progress) => progress,
-            Err(error) => {
-                *slot = None;
-                drop(slot);
-                task.finish(Err(engine.task_error(task, error)));
-                Progress::Done
-            }
-        }
+            Ok(Progress::Done) => Ok(()),
+            Err(error) => Err(error),
+        };
+        *slot = None;
+        drop(slot);
+        let result = result.map_err(|error| engine.task_error(task, error));
+        let is_slept_for = task.end(result);
+        Stepped::Ended { is_slept_for }
     }
 
     /// Whether it waits for earlier operations of its group to end.
@@ -46,9 +58,18 @@ impl MappedTask {
         try_lock(&self.0).is_some_and(|slot| slot.as_ref().is_some_and(|op| !op.has_begun()))
     }
 
-    /// Asks to be woken when the operation may move; false if it may already.
-    pub(super) fn arm(&self) -> bool {
-        try_lock(&self.0).is_some_and(|slot| slot.as_ref().is_none_or(MappedOp::arm))
+    /// Asks to be woken when the operation may move, from the next heavy barrier on.
+    pub(super) fn arm(&self) {
+        if let Some(slot) = try_lock(&self.0)
+            && let Some(op) = slot.as_ref()
+        {
+            op.arm();
+        }
+    }
+
+    /// Whether a step may find something to do: also if another thread has the operation in hand.
+    pub(super) fn may_move(&self) -> bool {
+        try_lock(&self.0).is_none_or(|slot| slot.as_ref().is_some_and(MappedOp::may_move))
     }
 
     /// Gives the operation up.
@@ -144,7 +165,9 @@ impl Engine {
     pub(crate) fn drive_behind(self: &Arc<Self>, op: MappedOp, task: &Arc<Task>) {
         let mapped = task.set_mapped(MappedTask(Mutex::new(Some(op))));
         // What can be done at once is, so that peers need not wait for the worker.
-        mapped.try_step(task, self);
+        if let Stepped::Ended { is_slept_for: true } = mapped.try_step(task, self) {
+            task.wake();
+        }
         if !task.is_done() {
             self.worker.watch(self, task.clone());
         }

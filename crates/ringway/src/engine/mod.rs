@@ -18,6 +18,7 @@ mod site;
 mod spread;
 mod task;
 mod tuning;
+mod watched;
 mod worker;
 
 use std::{

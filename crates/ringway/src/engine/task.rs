@@ -198,6 +198,22 @@ impl Task {
 
     /// Ends the operation. The first end stands.
     pub(crate) fn finish(&self, result: Result<(), Error>) {
+        self.end_with(result, |is_slept_for| {
+            if is_slept_for {
+                self.wake();
+            }
+        });
+    }
+
+    /// Like [`Self::finish`], but [waking](Self::wake) the threads that sleep until then is left to the caller; whether there
+    /// are any.
+    pub(super) fn end(&self, result: Result<(), Error>) -> bool {
+        let mut found = false;
+        self.end_with(result, |is_slept_for| found = is_slept_for);
+        found
+    }
+
+    fn end_with(&self, result: Result<(), Error>, ended: impl FnOnce(bool)) {
         let mut end = lock(&self.end);
         if end.result.is_some() {
             return;
@@ -210,13 +226,16 @@ impl Task {
             recorder.end(*call, now);
         }
         self.done.store(true, Ordering::Release);
-        if end.sleepers > 0 {
-            self.ended.notify_all();
-        }
+        ended(end.sleepers > 0);
         drop(end);
         if let Some(callback) = callback {
             callback(&result);
         }
+    }
+
+    /// Wakes the threads in [`Task::sleep`].
+    pub(super) fn wake(&self) {
+        self.ended.notify_all();
     }
 
     /// Sleeps until the operation has ended, at most `timeout`.

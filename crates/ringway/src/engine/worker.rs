@@ -11,10 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringway_link::shm::mapped::Progress;
 use ringway_sys::Signal;
 
-use super::{Driver, Engine, Task, lock, mapped::MappedTask, try_lock};
+use super::{Driver, Engine, Task, lock, try_lock, watched::Watched};
 
 /// The worker's side of an engine. The thread starts with the first asynchronous operation.
 pub(super) struct Worker {
@@ -37,8 +36,8 @@ struct State {
     new: Vec<Arc<Task>>,
     /// Whether it has anything to drive.
     busy: bool,
-    /// Whether it sleeps, or is about to: whoever has something for it must wake it. Waking a thread that is awake would be two
-    /// system calls for each operation.
+    /// Whether it sleeps, or is about to, and nobody has woken it: whoever has something for it must. Waking a thread that is awake,
+    /// or has been woken and waits for a processor, would be two system calls for each operation.
     rests: bool,
 }
 
@@ -77,7 +76,7 @@ impl Worker {
             }
             state.started = true;
         }
-        let rests = state.rests;
+        let rests = std::mem::take(&mut state.rests);
         drop(state);
         if rests {
             self.notify();
@@ -99,8 +98,8 @@ impl Worker {
 
     /// The last waiter has gone.
     pub(super) fn resume(&self) {
-        let state = lock(&self.state);
-        let wakes = state.rests && state.busy;
+        let mut state = lock(&self.state);
+        let wakes = state.busy && std::mem::take(&mut state.rests);
         drop(state);
         if wakes {
             self.notify();
@@ -121,8 +120,8 @@ impl Worker {
                 return false;
             }
             state.new.drain(..).for_each(|task| watched.add(task));
-            self.load.store(watched.tasks.len(), Ordering::Relaxed);
-            if !watched.tasks.is_empty() {
+            self.load.store(watched.len(), Ordering::Relaxed);
+            if watched.len() > 0 {
                 return true;
             }
             (state.busy, state.rests) = (false, true);
@@ -149,92 +148,21 @@ impl Worker {
 
     /// Sleeps while others wait. The last of them that goes wakes this under the lock, or has gone before.
     fn pause(&self, engine: &Engine, longest: Duration) {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         let waiters = engine.waiters.load(Ordering::Relaxed);
         if state.new.is_empty() && !state.stop && waiters > 0 {
+            // A waiter that has gone since may have woken this before it slept.
+            state.rests = true;
             drop(self.changed.wait_timeout(state, longest));
         }
     }
 }
 
-/// What the thread drives.
-#[derive(Default)]
-struct Watched {
-    /// By descending priority; among these ended ones, until [`Self::sweep`].
-    tasks: Vec<Arc<Task>>,
-    /// Whether some go by mapped memory, and some by messages.
-    mapped: bool,
-    messages: bool,
-}
-
-impl Watched {
-    fn add(&mut self, task: Arc<Task>) {
-        self.count(&task);
-        let at = self
-            .tasks
-            .partition_point(|other| other.priority >= task.priority);
-        self.tasks.insert(at, task);
-    }
-
-    fn count(&mut self, task: &Task) {
-        let mapped = task.mapped().is_some();
-        self.mapped |= mapped;
-        self.messages |= !mapped;
-    }
-
-    /// Forgets what has ended, and ends what may not go on.
-    fn sweep(&mut self, engine: &Engine, now: Instant) {
-        let failed = engine.control.failure().is_some();
-        (self.mapped, self.messages) = (false, false);
-        let mut tasks = std::mem::take(&mut self.tasks);
-        for task in tasks
-            .iter()
-            .filter(|task| (failed || now >= task.deadline) && !task.is_done())
-        {
-            match task.mapped() {
-                Some(mapped) => mapped.fail(task, engine),
-                None => engine.fail(task, now),
-            }
-        }
-        tasks.retain(|task| !task.is_done());
-        tasks.iter().for_each(|task| self.count(task));
-        self.tasks = tasks;
-    }
-
-    /// Shows `visit` operations in mapped memory, until it returns true; whether it did. Where one has no room to begin, later
-    /// ones of its group, of which there may be thousands, have none either and are passed over.
-    fn any_mapped(&self, mut visit: impl FnMut(&Arc<Task>, &MappedTask) -> bool) -> bool {
-        let mut queued: Vec<(u64, u64)> = Vec::new();
-        self.tasks.iter().any(|task| {
-            let Some(mapped) = task.mapped() else {
-                return false;
-            };
-            let is_behind = |&(group, call): &(u64, u64)| group == task.group && call < task.call;
-            if queued.iter().any(is_behind) {
-                return false;
-            }
-            let found = visit(task, mapped);
-            if !found && mapped.is_queued() {
-                queued.push((task.group, task.call));
-            }
-            found
-        })
-    }
-
-    /// Steps the first operation that can move; whether one did.
-    fn step(&self, engine: &Engine) -> bool {
-        self.mapped
-            && self.any_mapped(|task, mapped| mapped.try_step(task, engine) == Progress::Moved)
-    }
-
-    /// Asks to be woken when an operation in mapped memory may move; false if one may already.
-    fn arm(&self) -> bool {
-        !self.any_mapped(|_, mapped| !mapped.arm())
-    }
-}
-
 /// Turns in which something moved, after which deadlines are looked at all the same.
 const BUSY_TURNS: u32 = 16;
+
+/// Such turns after which who sleeps until an operation has ended is woken all the same. A turn moves some hundred KiB at most.
+const WAKING_TURNS: u32 = 4;
 
 /// The thread, until the rank leaves.
 fn run(engine: &Engine) {
@@ -254,10 +182,13 @@ fn run(engine: &Engine) {
             watched.sweep(engine, now);
         }
         moved = watched.step(engine);
+        if !moved || turn.is_multiple_of(WAKING_TURNS) {
+            watched.wake_sleepers();
+        }
         // Whoever waits for messages drives all of them.
         let steps_back = engine.waiters.load(Ordering::Relaxed) > 0;
         let mut driver = None;
-        if watched.messages
+        if watched.has_messages()
             && !steps_back
             && let Some(mut free) = try_lock(&engine.driver)
         {
@@ -280,7 +211,7 @@ fn run(engine: &Engine) {
             } else {
                 ringway_sys::spin_hint()
             }
-        } else if !watched.mapped && steps_back {
+        } else if !watched.has_mapped() && steps_back {
             let pause = || engine.worker.pause(engine, Duration::from_millis(5));
             engine.worker.rest(engine, true, pause);
         } else {
@@ -296,13 +227,14 @@ fn sleep(
     now: Instant,
     idle_for: Duration,
 ) {
-    let deadline = watched.tasks.iter().map(|task| task.deadline).min();
-    if watched.tasks.iter().any(|task| task.is_done()) || !watched.arm() {
+    if watched.has_ended() || !watched.arm() {
         return;
     }
-    let longest = deadline.map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
+    let longest = watched
+        .earliest()
+        .map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
     let bell = &engine.worker.bell;
-    let steps_back = driver.is_none() && watched.messages;
+    let steps_back = driver.is_none() && watched.has_messages();
     engine.worker.rest(engine, steps_back, || match driver {
         Some(driver) => engine.nap(driver, longest, idle_for, bell),
         None => engine.doze(longest, false, bell),
@@ -371,8 +303,7 @@ mod tests {
             worker.hand_over(tasks[1].clone(), || Ok(()));
             let mut watched = Watched::default();
             assert!(worker.next(&mut watched));
-            let numbers: Vec<u32> = watched.tasks.iter().map(|task| task.number).collect();
-            assert_eq!(numbers, tasks.each_ref().map(|task| task.number));
+            assert_eq!(watched.numbers(), tasks.each_ref().map(|task| task.number));
             looked.wait();
             for task in tasks {
                 comm.engine().wait(&task).unwrap();

@@ -192,21 +192,29 @@ impl MappedOp {
         }
     }
 
-    /// Asks for the rank's [`crate::shm::HostSegment::bell`] to be rung when a step may find something to do; false if it
-    /// may already. For threads that wait for several things at once. Step again after the ring: it may be about
-    /// something else.
-    pub fn arm(&self) -> bool {
+    /// Asks for the rank's [`crate::shm::HostSegment::bell`] to be rung when a step may find something to do. For threads that
+    /// wait for several things at once: they arm all operations, then run one [`ringway_sys::barrier::heavy`], which costs more
+    /// than all else here, and sleep if none [may move](Self::may_move). Step again after the ring: it may be about something
+    /// else.
+    pub fn arm(&self) {
         let awaited = &self.state.awaited;
-        wait::arm(
-            &self.group.segment,
-            awaited,
-            self.group.members[awaited.member].local,
-        )
+        let local = self.group.members[awaited.member].local;
+        wait::arm(&self.group.segment, local);
+    }
+
+    /// Whether what it waited for at its last step is there.
+    pub fn may_move(&self) -> bool {
+        self.state.awaited.is_there()
     }
 
     /// Whether others can know of it. Until then it waits for earlier operations of its group, and so do later ones.
     pub fn has_begun(&self) -> bool {
         self.state.phase != Phase::Enter
+    }
+
+    /// The point of its program that this member has come to, and told the others; `None` before it has begun.
+    pub fn point(&self) -> Option<u64> {
+        self.has_begun().then_some(self.state.point)
     }
 
     /// The number of the operation in its group, from 1.

@@ -589,9 +589,14 @@ fn a_bell_rings_for_an_armed_operation() {
             point: 0
         })
     );
-    assert!(first.arm() && !rung(0));
+    let sleeps = |op: &MappedOp| {
+        op.arm();
+        ringway_sys::barrier::heavy();
+        !op.may_move()
+    };
+    assert!(sleeps(&first) && !rung(0));
     assert_eq!(start(1).step(), Ok(Progress::Done));
-    assert!(rung(0) && !first.arm());
+    assert!(rung(0) && !sleeps(&first));
     assert_eq!(first.step(), Ok(Progress::Done));
 }
 

@@ -105,6 +105,13 @@ pub(super) struct Awaited {
     pub(super) target: u64,
 }
 
+impl Awaited {
+    #[inline]
+    pub(super) fn is_there(&self) -> bool {
+        self.word.load() >= self.target
+    }
+}
+
 /// Waits until a word has reached a value, for a bounded time in each call.
 pub(super) struct Waiter<'a> {
     segment: &'a HostSegment,
@@ -138,7 +145,7 @@ impl<'a> Waiter<'a> {
     /// Waits for at most some milliseconds for a word that the rank `local` writes. `None` if it is there; else for how
     /// long it has been waited for in all.
     pub(super) fn pause(&mut self, awaited: &Awaited, local: usize) -> Option<Duration> {
-        let there = || awaited.word.load() >= awaited.target;
+        let there = || awaited.is_there();
         if !self.spun {
             self.spun = true;
             if self.spins.spin(there) {
@@ -189,17 +196,16 @@ fn sleep(segment: &HostSegment, awaited: &Awaited, local: usize) {
     let before = alarm.load();
     segment.sleepers(local).fetch_or(bit(me));
     barrier::heavy();
-    if awaited.word.load() < awaited.target {
+    if !awaited.is_there() {
         let nap = if barrier::register() { NAP } else { SHORT_NAP };
         futex_wait(alarm, before, nap);
     }
 }
 
-/// Asks for this rank's bell to be rung when the rank `local` may have brought the word to its value; false if it is there.
-pub(super) fn arm(segment: &HostSegment, awaited: &Awaited, local: usize) -> bool {
+/// Asks for this rank's bell to be rung when the rank `local` has progressed. What it did before the next heavy barrier may go
+/// unheard.
+pub(super) fn arm(segment: &HostSegment, local: usize) {
     segment.armed(local).fetch_or(bit(segment.local_rank()));
-    barrier::heavy();
-    awaited.word.load() < awaited.target
 }
 
 const fn bit(local: usize) -> u64 {
