@@ -1,6 +1,6 @@
 //! Drives the transport and all message operations of this process. One thread at a time holds it.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use ringway_link::{Event, LinkError, Transport};
 use ringway_plan::{Executor, Rank};
@@ -28,7 +28,8 @@ pub(crate) struct Finished {
 /// The transport and the operations that run over it.
 pub(crate) struct Driver {
     pub(crate) transport: Box<dyn Transport>,
-    ops: Vec<MessageOp>,
+    /// By group and number. There may be thousands, and each event is about one of them.
+    ops: BTreeMap<(u64, u32), MessageOp>,
     events: Vec<Event>,
     pub(crate) finished: Vec<Finished>,
     pub(crate) troubles: Vec<Trouble>,
@@ -38,7 +39,7 @@ impl Driver {
     pub(crate) fn new(transport: Box<dyn Transport>) -> Self {
         Self {
             transport,
-            ops: Vec::new(),
+            ops: BTreeMap::new(),
             events: Vec::with_capacity(64),
             finished: Vec::new(),
             troubles: Vec::new(),
@@ -58,13 +59,11 @@ impl Driver {
             op.task.descriptor.fingerprint(),
         );
         match op.pump(&mut *self.transport) {
-            Ok(()) if op.is_done() => self.finish(op),
-            Ok(()) => self.ops.push(op),
-            Err(error) => {
-                self.trouble(error);
-                self.ops.push(op);
-            }
+            Ok(()) if op.is_done() => return self.finish(op),
+            Ok(()) => {}
+            Err(error) => self.trouble(error),
         }
+        self.ops.insert((op.task.group, op.task.number), op);
     }
 
     /// Moves what can be moved without blocking; whether anything did.
@@ -79,36 +78,39 @@ impl Driver {
     }
 
     fn handle(&mut self, event: Event) {
-        let (group, number) = match &event {
+        let id = match &event {
             Event::Sent { key, .. } | Event::Received { key, .. } => (key.group, key.op),
             Event::Mismatch { group, op, .. } => (*group, *op),
             Event::Lost { .. } => (0, 0),
         };
-        let at = self.ops.iter().position(|op| op.is_for(group, number));
-        match (event, at) {
+        match (event, self.ops.get_mut(&id)) {
             (Event::Lost { error, .. }, _) => self.trouble(error),
-            (Event::Mismatch { peer, theirs, .. }, Some(at)) => {
-                let task = self.ops[at].task.clone();
+            (Event::Mismatch { peer, theirs, .. }, Some(op)) => {
+                let task = op.task.clone();
                 self.troubles.push(Trouble::Mismatch { peer, task, theirs });
             }
-            (Event::Sent { peer, key }, Some(at)) => {
-                self.ops[at].sent(peer, key);
-                self.advance(at);
+            (Event::Sent { peer, key }, Some(op)) => {
+                op.sent(peer, key);
+                self.advance(id);
             }
-            (Event::Received { peer, key, view }, Some(at)) => {
-                self.ops[at].received(peer, key, view, &mut *self.transport);
-                self.advance(at);
+            (Event::Received { peer, key, view }, Some(op)) => {
+                op.received(peer, key, view, &mut *self.transport);
+                self.advance(id);
             }
             // Of an operation that has been cancelled.
             (_, None) => {}
         }
     }
 
-    fn advance(&mut self, at: usize) {
-        match self.ops[at].pump(&mut *self.transport) {
-            Ok(()) if self.ops[at].is_done() => {
-                let op = self.ops.swap_remove(at);
-                self.finish(op);
+    fn advance(&mut self, id: (u64, u32)) {
+        let Some(op) = self.ops.get_mut(&id) else {
+            return;
+        };
+        match op.pump(&mut *self.transport) {
+            Ok(()) if op.is_done() => {
+                if let Some(op) = self.ops.remove(&id) {
+                    self.finish(op);
+                }
             }
             Ok(()) => {}
             Err(error) => self.trouble(error),
@@ -133,13 +135,13 @@ impl Driver {
 
     /// Forgets an operation; its memory is not touched any more when this returns.
     pub(crate) fn cancel(&mut self, group: u64, number: u32) -> Option<MessageOp> {
-        let at = self.ops.iter().position(|op| op.is_for(group, number))?;
+        let op = self.ops.remove(&(group, number))?;
         self.transport.cancel(group, number);
-        Some(self.ops.swap_remove(at))
+        Some(op)
     }
 
     /// The operations in flight, for deadlines and error texts.
     pub(crate) fn ops(&self) -> impl Iterator<Item = &MessageOp> {
-        self.ops.iter()
+        self.ops.values()
     }
 }

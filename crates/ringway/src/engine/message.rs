@@ -71,10 +71,6 @@ impl MessageOp {
         self.executor
     }
 
-    pub(crate) fn is_for(&self, group: u64, number: u32) -> bool {
-        self.task.number == number && self.task.group == group
-    }
-
     pub(crate) fn is_done(&self) -> bool {
         self.executor.is_done()
     }
