@@ -93,13 +93,14 @@ struct State<T> {
     /// Where [`Batcher::flush`] was called.
     flushes: VecDeque<u64>,
     stats: BatchStats,
-    /// What the thread sleeps for.
-    sought: Sought,
+    /// What the thread sleeps for, while it does and nobody has woken it.
+    sought: Option<Sought>,
     closing: bool,
     failed: Option<Error>,
 }
 
-/// How much must be pending for the thread to be woken. For each tensor it would be two changes of context.
+/// How much must be pending for the thread to be woken, besides the first tensor of all. For each tensor it would be two changes of
+/// context.
 #[derive(Clone, Copy)]
 struct Sought {
     bytes: usize,
@@ -268,7 +269,7 @@ impl Communicator {
                 wanted: 0,
                 flushes: VecDeque::new(),
                 stats: BatchStats::default(),
-                sought: Sought::FIRST,
+                sought: None,
                 closing: false,
                 failed: None,
             }),
@@ -305,9 +306,11 @@ impl<T: Element> Batcher<T> {
                     since: Instant::now(),
                     end: end.clone(),
                 });
-                let (sought, tensors) = (state.sought, state.pending.len());
-                if tensors == 1 || tensors >= sought.tensors || state.pending_bytes >= sought.bytes
-                {
+                let (tensors, bytes) = (state.pending.len(), state.pending_bytes);
+                let is_found = |sought: &mut Sought| {
+                    tensors == 1 || tensors >= sought.tensors || bytes >= sought.bytes
+                };
+                if state.sought.take_if(is_found).is_some() {
                     self.shared.changed.notify_all();
                 }
             }

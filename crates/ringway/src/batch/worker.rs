@@ -163,7 +163,7 @@ impl<T: Element> Worker<T> {
             nap.min(LONGEST_NAP)
         };
         // Where as many batches run as may, the end of one wakes this.
-        state.sought = match &self.announced {
+        state.sought = Some(match &self.announced {
             Some((words, _)) if free => Sought {
                 tensors: announcement::count(words),
                 ..Sought::FIRST
@@ -173,9 +173,9 @@ impl<T: Element> Worker<T> {
                 ..Sought::FIRST
             },
             _ => Sought::FIRST,
-        };
+        });
         let slept = self.shared.changed.wait_timeout(state, nap);
-        drop(slept.unwrap_or_else(PoisonError::into_inner));
+        slept.unwrap_or_else(PoisonError::into_inner).0.sought = None;
     }
 
     /// Whether the batch that begins with the first pending tensor is to be closed.
@@ -204,7 +204,7 @@ impl<T: Element> Worker<T> {
         self.first += count as u64;
         let lengths = lengths(&tensors);
         if let Err(error) = self.tell(announcement::announce(&lengths, flushed)) {
-            end_all(tensors, &error);
+            end_all(tensors, &Err(error.clone()));
             return Err(error);
         }
         let full = bytes >= self.climb.target();
@@ -274,9 +274,7 @@ impl<T: Element> Worker<T> {
         if let Some(text) = mismatch {
             self.communicator.abort(&text);
             let error = Error::Argument(text);
-            for tensor in tensors {
-                tensor.end(Err(error.clone()));
-            }
+            end_all(tensors, &Err(error.clone()));
             return Err(error);
         }
         let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
@@ -393,11 +391,10 @@ impl<T: Element> Worker<T> {
     ) -> Result<(), Error> {
         let began = Instant::now();
         let result = self.communicator.run(request);
-        for tensor in tensors {
-            tensor.end(result.clone());
-        }
+        let took = began.elapsed();
+        end_all(tensors, &result);
         result?;
-        self.note(bytes, began.elapsed(), full);
+        self.note(bytes, took, full);
         Ok(())
     }
 
@@ -417,7 +414,7 @@ impl<T: Element> Worker<T> {
             Ok(work) => work,
             Err(error) => {
                 if let Some(tensors) = lock(&batch).take() {
-                    end_all(tensors, &error);
+                    end_all(tensors, &Err(error.clone()));
                 }
                 return Err(error);
             }
@@ -452,9 +449,7 @@ impl<T: Element> Worker<T> {
             unreachable!("nobody else takes a batch that runs")
         };
         let took = running.began.elapsed();
-        for tensor in tensors {
-            tensor.end(result.clone());
-        }
+        end_all(tensors, &result);
         result?;
         self.note(running.bytes, took, running.full);
         Ok(())
@@ -480,7 +475,7 @@ impl<T: Element> Worker<T> {
         state.failed.get_or_insert_with(|| error.clone());
         let pending: Vec<_> = state.pending.drain(..).collect();
         drop(state);
-        end_all(pending, error);
+        end_all(pending, &Err(error.clone()));
         while !self.running.is_empty() {
             // Says to its tickets how it has ended.
             drop(self.finish());
@@ -501,9 +496,10 @@ impl<T: Element> Drop for Worker<T> {
     }
 }
 
-fn end_all<T>(tensors: Vec<Pending<T>>, error: &Error) {
-    for tensor in tensors {
-        tensor.end(Err(error.clone()));
+/// The last one first: who waits for one tensor after the other is woken for the first of a batch, and finds the others there.
+fn end_all<T>(tensors: Vec<Pending<T>>, result: &Result<(), Error>) {
+    for tensor in tensors.into_iter().rev() {
+        tensor.end(result.clone());
     }
 }
 
