@@ -7,6 +7,9 @@ use crate::{Kind, StateError};
 /// Steps between two decisions.
 pub const WINDOW: u64 = 100;
 
+/// Steps between two looks at whether they wait at all, see [`Controller::look`].
+pub const LOOK: u64 = 25;
+
 /// The bytes of what [`Controller::save`] writes.
 pub const CHOICE: usize = 9;
 
@@ -33,7 +36,8 @@ const COSINE: f64 = 0.7;
 /// The residual may be so many times as long as the gradient.
 const RESIDUAL: f64 = 5.0;
 
-/// Means over the steps of a window, the worst of all ranks: the same on all of them.
+/// Medians over the steps of a window, the worst of all ranks: the same on all of them. Of means a few steps in which other programs
+/// have taken the processor would decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Seconds from step to step.
@@ -54,7 +58,7 @@ pub struct Measured {
 ///
 /// It begins with half of the bytes. Where steps wait for the sum all the same, it sends less; where what is sent differs too much from the
 /// gradient, more. Where steps do not wait, or wait no less than without compression, it turns itself off, and looks
-/// again after some windows only if steps then wait.
+/// again after some windows only if steps then wait. That steps do not wait is seen within a window already, see [`Self::look`].
 #[derive(Clone, Debug)]
 pub struct Controller {
     ratio: f64,
@@ -151,6 +155,18 @@ impl Controller {
         })
     }
 
+    /// Whether it wants a [look](Self::look) after [`LOOK`] steps: while it encodes, and has not seen how long steps wait without.
+    pub const fn looks(&self) -> bool {
+        self.on && self.without.is_none()
+    }
+
+    /// Within a window, takes what was measured since the last decision. Turns itself off if steps do not wait; else leaves the decision
+    /// to the end of the window. Should they wait without, it is turned on again after the next window.
+    pub fn look(&mut self, measured: Measured) -> Option<Decision> {
+        let is_clear = self.looks() && measured.exposed < NOTHING * measured.step;
+        is_clear.then(|| self.decide(measured))
+    }
+
     /// Takes what was measured since the last decision.
     pub fn decide(&mut self, measured: Measured) -> Decision {
         let reason = if self.on {
@@ -228,34 +244,39 @@ impl Controller {
     }
 }
 
-/// Adds up what happens between two decisions.
-#[derive(Clone, Copy, Debug, Default)]
+/// Collects what happens between two decisions.
+#[derive(Clone, Debug, Default)]
 pub struct Meter {
-    steps: u64,
-    total: Duration,
-    exposed: Duration,
-    wire: Duration,
-    coding: Duration,
+    /// Since the last step's end.
+    waited: Duration,
+    /// Of each step: total, exposed, wire, coding.
+    steps: [Vec<Duration>; 4],
 }
 
 impl Meter {
     /// A step: the time since the one before, and what its sum has taken.
     pub fn step(&mut self, since: Duration, wire: Duration, coding: Duration) {
-        self.steps += 1;
-        self.total += since;
-        self.wire += wire;
-        self.coding += coding;
+        let exposed = std::mem::take(&mut self.waited);
+        for (all, time) in self.steps.iter_mut().zip([since, exposed, wire, coding]) {
+            all.push(time);
+        }
     }
 
-    /// Somebody waited for the sum.
+    /// Somebody waited for the sum of the step that has ended last.
     pub fn waited(&mut self, time: Duration) {
-        self.exposed += time;
+        self.waited += time;
     }
 
-    /// Seconds a step: total, exposed, wire, coding.
-    pub fn means(&self) -> [f64; 4] {
-        let mean = |time: Duration| time.as_secs_f64() / self.steps.max(1) as f64;
-        [self.total, self.exposed, self.wire, self.coding].map(mean)
+    /// Medians over the steps, in seconds: total, exposed, wire, coding. Zeros without steps.
+    pub fn medians(&self) -> [f64; 4] {
+        self.steps.each_ref().map(|times| {
+            let mut times = times.clone();
+            let middle = times.len() / 2;
+            match times.is_empty() {
+                true => 0.0,
+                false => times.select_nth_unstable(middle).1.as_secs_f64(),
+            }
+        })
     }
 }
 
@@ -313,6 +334,42 @@ mod tests {
             "{}",
             decisions[0]
         );
+    }
+
+    #[test]
+    fn a_few_steps_that_other_programs_disturb_do_not_count() {
+        let ms = Duration::from_millis;
+        let mut meter = Meter::default();
+        assert_eq!(meter.medians(), [0.0; 4]);
+        for step in 0..LOOK {
+            let is_disturbed = step % 5 < 2;
+            let lost = if is_disturbed { ms(100) } else { ms(0) };
+            meter.waited(lost);
+            meter.step(ms(10) + lost, ms(2) + lost, ms(1));
+        }
+        assert_eq!(meter.medians(), [0.01, 0.0, 0.002, 0.001]);
+    }
+
+    #[test]
+    fn a_look_turns_it_off_where_steps_do_not_wait_and_does_nothing_else() {
+        let measured = |exposed| Measured {
+            step: 0.01,
+            exposed,
+            wire: 0.005,
+            coding: 0.001,
+            cosine: 1.0,
+            residual: 0.1,
+        };
+        let mut controller = Controller::default();
+        assert_eq!(controller.look(measured(0.005)), None);
+        assert!(controller.kind() != Kind::None && controller.looks());
+        let decision = controller.look(measured(0.0)).unwrap();
+        assert_eq!(decision.kind, Kind::None, "{decision}");
+        // Without it they do wait: on again, and by what was measured from now on.
+        assert!(!controller.looks());
+        let decision = controller.decide(measured(0.005));
+        assert_ne!(decision.kind, Kind::None, "{decision}");
+        assert_eq!(controller.look(measured(0.0)), None);
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod wire;
 pub use aggregation::{Aggregation, Outcome};
 pub use codec::{Codec, Fidelity};
 pub use compressor::{Compressor, DecodeError, Encoded, Load};
-pub use controller::{CHOICE, Controller, Decision, Measured, Meter, WINDOW};
+pub use controller::{CHOICE, Controller, Decision, LOOK, Measured, Meter, WINDOW};
 pub use error::{Error, Fault};
 pub use kind::{Feedback, Kind, Options, UnknownKind};
 pub use low_rank::LowRank;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use ringway_codec::{
-    CHOICE, Codec, Controller, Decision, Kind, Measured, Meter, StateError, WINDOW,
+    CHOICE, Codec, Controller, Decision, Kind, LOOK, Measured, Meter, StateError, WINDOW,
 };
 use ringway_kernels::Element as _;
 use ringway_plan::{Collective, ReduceOp};
@@ -24,9 +24,17 @@ pub(super) struct Adaptive {
 #[derive(Debug, Default)]
 struct State {
     controller: Controller,
+    /// Since the last decision.
     steps: u64,
     last: Option<Instant>,
     decision: Option<Decision>,
+}
+
+impl State {
+    /// Whether ranks compare what they have measured after so many steps.
+    const fn is_due(&self, steps: u64) -> bool {
+        steps >= WINDOW || self.controller.looks() && steps > 0 && steps.is_multiple_of(LOOK)
+    }
 }
 
 impl Adaptive {
@@ -59,8 +67,9 @@ impl Adaptive {
         lock(&self.state).decision
     }
 
-    /// Before a step. After each window ranks tell each other what they have measured, of which the worst counts, and decide the
-    /// same at the same step. Like all collectives of the sum this one may take `timeout`, if there is one.
+    /// Before a step. After each window, and where the controller looks earlier, ranks tell each other what they have measured, of
+    /// which the worst counts, and decide the same at the same step. Like all collectives of the sum this one may take `timeout`,
+    /// if there is one.
     pub(super) fn before(
         &self,
         communicator: &Communicator,
@@ -68,14 +77,13 @@ impl Adaptive {
         timeout: Option<Duration>,
     ) -> Result<(), Error> {
         let mut state = lock(&self.state);
-        if state.steps == WINDOW - 1 {
+        if state.is_due(state.steps + 1) {
             codec.measure_next();
         }
-        if state.steps < WINDOW {
+        if !state.is_due(state.steps) {
             return Ok(());
         }
-        state.steps = 0;
-        let [step, exposed, wire, coding] = std::mem::take(&mut *lock(&self.meter)).means();
+        let [step, exposed, wire, coding] = lock(&self.meter).medians();
         let encodes = state.controller.kind() != Kind::None;
         let (cosine, residual) = codec
             .fidelity()
@@ -91,14 +99,23 @@ impl Adaptive {
         communicator.run(request)?;
         let [step, exposed, wire, coding, cosine, residual] = worst;
         let before = state.controller.kind();
-        let decision = state.controller.decide(Measured {
+        let measured = Measured {
             step,
             exposed,
             wire,
             coding,
             cosine: -cosine,
             residual,
-        });
+        };
+        let decision = match state.steps < WINDOW {
+            true => state.controller.look(measured),
+            false => Some(state.controller.decide(measured)),
+        };
+        let Some(decision) = decision else {
+            return Ok(());
+        };
+        state.steps = 0;
+        *lock(&self.meter) = Meter::default();
         if communicator.rank() == 0 {
             let tensors = codec.tensors();
             let first = tensors.iter().next().map_or("", |tensor| &tensor.name);

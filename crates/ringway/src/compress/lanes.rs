@@ -120,7 +120,7 @@ impl Lanes {
     }
 
     /// A bucket that chooses its codec by what it does to steps: see [`Controller`]. All ranks change at the same step, after
-    /// each hundred; rank 0 logs why.
+    /// each hundred, or off after 25; rank 0 logs why.
     pub fn adaptive_bucket(&self, options: Options, tensors: Tensors) -> Bucket {
         let kind = Controller::default().kind();
         self.bucket_of(Codec::new(kind, options, tensors), Some(Arc::default()))

@@ -141,6 +141,24 @@ fn all_ranks_change_codecs_at_the_same_step(over: Over) {
     assert!(all[0].0[..100].iter().all(|name| name == "bf16"));
 }
 
+/// Also where other programs make ranks late: what they wait for then is not the wire.
+fn a_bucket_that_steps_do_not_wait_for_is_off_before_200_steps(over: Over) {
+    let off = world_over(over, 2, &[], |comm| {
+        let lanes = comm.lanes(1).unwrap();
+        let bucket = lanes.adaptive_bucket(Options::default(), Tensors::vector("bucket", 100));
+        (1..200).find(|&step| {
+            if comm.rank() == 1 && step % 4 == 0 {
+                std::thread::sleep(Duration::from_millis(8));
+            }
+            let pending = bucket.start(gradients(comm.rank(), step, 100), ReduceOp::Average);
+            std::thread::sleep(Duration::from_millis(4));
+            pending.wait().1.unwrap();
+            bucket.codec().name() == "none"
+        })
+    });
+    assert!(off[0].is_some() && off[1] == off[0], "{off:?}");
+}
+
 fn a_nan_is_named_and_all_go_on(over: Over) {
     let (ranks, len) = (3, 100);
     let errors = world_over(over, ranks, &[], |comm| {
@@ -258,6 +276,7 @@ fn adaptive_buckets_are_resumed(over: Over) {
 }
 
 over_both!(
+    a_bucket_that_steps_do_not_wait_for_is_off_before_200_steps,
     a_nan_is_named_and_all_go_on,
     a_sum_has_the_time_limit_of_its_call,
     adaptive_buckets_are_resumed,
