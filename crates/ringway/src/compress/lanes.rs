@@ -302,7 +302,7 @@ impl Job {
         if ended.result.is_some() {
             return;
         }
-        let callback = ended.callback.take();
+        let callbacks = std::mem::take(&mut ended.callbacks);
         ended.result = Some(result.clone());
         let now = Instant::now();
         ended.at = Some(now);
@@ -312,7 +312,7 @@ impl Job {
         ended.buffer = self.buffer.take();
         self.end.set.notify_all();
         drop(ended);
-        if let Some(callback) = callback {
+        for callback in callbacks {
             callback(&result);
         }
     }
@@ -356,7 +356,7 @@ struct Ended {
     at: Option<Instant>,
     /// Since when the program waits, where it does so without [`CompressedWork::wait`].
     waits_since: Option<Instant>,
-    callback: Option<Callback>,
+    callbacks: Vec<Callback>,
     /// Until it is taken.
     buffer: Option<Box<dyn Any + Send>>,
 }
@@ -437,7 +437,7 @@ impl CompressedWork {
                 drop(ended);
                 callback(&result);
             }
-            None => ended.callback = Some(Box::new(callback)),
+            None => ended.callbacks.push(Box::new(callback)),
         }
     }
 }

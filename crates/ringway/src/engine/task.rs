@@ -64,7 +64,7 @@ struct End {
     sleepers: usize,
     /// Buffers that the operation owns, released when the handle takes them or with the task.
     keep: Option<Box<dyn Any + Send>>,
-    callback: Option<Callback>,
+    callbacks: Vec<Callback>,
 }
 
 /// Starts a thread for `what`: `a batcher`.
@@ -148,7 +148,7 @@ impl Task {
         lock(&self.end).keep = Some(buffers);
     }
 
-    /// Calls back when the operation ends: at once if it has.
+    /// Calls back when the operation ends: at once if it has, else in the order of these calls.
     pub(crate) fn on_end(&self, callback: Callback) {
         let mut end = lock(&self.end);
         match &end.result {
@@ -157,7 +157,7 @@ impl Task {
                 drop(end);
                 callback(&result);
             }
-            None => end.callback = Some(callback),
+            None => end.callbacks.push(callback),
         }
     }
 
@@ -218,7 +218,7 @@ impl Task {
         if end.result.is_some() {
             return;
         }
-        let callback = end.callback.take();
+        let callbacks = std::mem::take(&mut end.callbacks);
         end.result = Some(result.clone());
         let now = Instant::now();
         end.at = Some(now);
@@ -228,7 +228,7 @@ impl Task {
         self.done.store(true, Ordering::Release);
         ended(end.sleepers > 0);
         drop(end);
-        if let Some(callback) = callback {
+        for callback in callbacks {
             callback(&result);
         }
     }

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use ringway_codec::{Codec, Feedback, Kind, Options, Tensors};
+use ringway_kernels::Element as _;
+use ringway_plan::Collective;
 
 use super::{Over, world_over};
-use crate::{Bucket, Error, ReduceOp, SumOptions, buffer::exclusive};
+use crate::{Bucket, Error, ReduceOp, Request, SumOptions, buffer::exclusive};
 
 const KINDS: [Kind; 8] = [
     Kind::None,
@@ -159,6 +161,45 @@ fn a_bucket_that_steps_do_not_wait_for_is_off_before_200_steps(over: Over) {
     assert!(off[0].is_some() && off[1] == off[0], "{off:?}");
 }
 
+fn all_who_ask_hear_of_the_end(over: Over) {
+    let heard = world_over(over, 2, &[], |comm| {
+        let lanes = comm.lanes(1).unwrap();
+        let bucket = lanes.bucket(codec(Kind::Bf16, 100));
+        let (tell, heard) = std::sync::mpsc::channel();
+        let ask = |number: u32| {
+            let tell = tell.clone();
+            move || tell.send(number).unwrap()
+        };
+        // Neither ends before the other rank takes part.
+        comm.barrier().unwrap();
+        if comm.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let (mut x, mut y) = (gradients(comm.rank(), 0, 100), [1_u32]);
+        let sum = bucket.submit(exclusive(&mut x), ReduceOp::Sum).unwrap();
+        for hear in [ask(0), ask(1)] {
+            sum.on_end(move |_| hear());
+        }
+        sum.wait().unwrap();
+        if comm.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let memory = exclusive(&mut y);
+        let request = Request::new(Collective::AllReduce, u32::DTYPE, memory, memory);
+        let work = comm.submit(request.reduce_op(ReduceOp::Sum)).unwrap();
+        for hear in [ask(2), ask(3)] {
+            work.on_end(move |_| hear());
+        }
+        work.wait().unwrap();
+        let mut all = Vec::new();
+        while all.len() < 4 {
+            all.push(heard.recv_timeout(Duration::from_secs(10)).unwrap());
+        }
+        all
+    });
+    assert_eq!(heard, [[0, 1, 2, 3], [0, 1, 2, 3]]);
+}
+
 fn a_nan_is_named_and_all_go_on(over: Over) {
     let (ranks, len) = (3, 100);
     let errors = world_over(over, ranks, &[], |comm| {
@@ -280,6 +321,7 @@ over_both!(
     a_nan_is_named_and_all_go_on,
     a_sum_has_the_time_limit_of_its_call,
     adaptive_buckets_are_resumed,
+    all_who_ask_hear_of_the_end,
     all_ranks_change_codecs_at_the_same_step,
     all_ranks_get_the_same_bits_and_about_the_sum,
     lanes_overlap_and_give_what_blocking_calls_give,
