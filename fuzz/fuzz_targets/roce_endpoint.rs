@@ -170,7 +170,6 @@ fuzz_target!(|bytes: &[u8]| {
                 work,
                 signaled: true,
                 solicited: false,
-                asks: true,
             };
             let taken = endpoint
                 .post_send(of, &request)

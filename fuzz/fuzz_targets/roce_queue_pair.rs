@@ -140,7 +140,6 @@ fuzz_target!(|bytes: &[u8]| {
             work,
             signaled: true,
             solicited: false,
-            asks: true,
         };
         posted += u32::from(qp.post_send(&request).is_ok());
     }

@@ -138,7 +138,6 @@ impl Side {
             work,
             signaled: true,
             solicited: false,
-            asks: true,
         };
         self.device.post_send(self.pair, &request).unwrap();
         self.done(id, done);
@@ -226,7 +225,6 @@ impl Side {
             },
             signaled: true,
             solicited: false,
-            asks: true,
         };
         self.device.post_send(self.pair, &request).unwrap();
         let result = self.completion(21).result;

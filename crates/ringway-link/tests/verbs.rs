@@ -42,7 +42,6 @@ impl End {
             work,
             signaled: true,
             solicited: false,
-            asks: true,
         };
         self.device.post_send(self.pair, &request)
     }
@@ -663,7 +662,6 @@ fn a_queue_pair_holds_what_it_was_asked_to() {
                 work: Work::Send { source, immediate },
                 signaled: id == 18,
                 solicited: false,
-                asks: true,
             };
             a.device.post_send(a.pair, &request).unwrap();
         }

@@ -292,7 +292,6 @@ impl End {
             work,
             signaled,
             solicited: false,
-            asks: true,
         };
         self.device.post_send(self.pairs[pair], &request)?;
         self.traffic[pair].posted = posted;

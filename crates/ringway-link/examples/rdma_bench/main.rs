@@ -227,7 +227,6 @@ impl End {
             work,
             signaled: true,
             solicited: false,
-            asks: true,
         };
         Ok(self.device.post_send(self.queue_pair, &request)?)
     }

@@ -70,7 +70,6 @@ impl End {
             work,
             signaled: true,
             solicited: false,
-            asks: true,
         };
         self.device.post_send(self.queue_pair, &request).unwrap();
     }

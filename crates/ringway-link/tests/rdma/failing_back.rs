@@ -93,52 +93,6 @@ fn an_operation_that_its_sender_has_ended_before_it_began_at_the_receiver_comes_
     assert!(into.iter().all(|into| same(into, &out)));
 }
 
-/// It counts as sent before it is acknowledged, and goes again from the transport's copy.
-#[test]
-fn a_short_message_that_is_lost_after_its_operation_has_ended_comes_by_tcp() {
-    static PATH: Path = Path::new();
-    let mut pair = Pair::with(Way::Along(&PATH), quickly);
-    let (out, into) = buffers();
-    pair.round(0, &out, &into);
-    PATH.is_cut.store(true, Ordering::Relaxed);
-    let messages = [(0, 8), (1, 4096)];
-    let src = Staging::new(4096);
-    src.memory().copy_from(out.memory().slice(0..4096));
-    pair.ranks[0].begin(1, 1, 7);
-    for (message, len) in messages {
-        let src = src.memory().slice(0..len);
-        pair.ranks[0].send(1, key(1, message), src, 0).unwrap();
-    }
-    let mut events = Vec::new();
-    pair.ranks[0].poll(Instant::now(), &mut events);
-    assert!(
-        matches!(events[..], [Event::Sent { .. }, Event::Sent { .. }]),
-        "{events:?}"
-    );
-    pair.ranks[0].cancel(1, 1);
-    src.memory().write(&[0xee; 4096]);
-    pair.ranks[1].begin(1, 1, 7);
-    for (message, len) in messages {
-        let place = into[1].memory().slice(0..len);
-        place.write(&vec![0; len]);
-        let sink = Sink::Place(place);
-        pair.ranks[1].recv(0, key(1, message), sink).unwrap();
-        pair.until(|pair| !pair.events[1].is_empty());
-        assert!(matches!(pair.events[1][..], [Event::Received { .. }]));
-        pair.events[1].clear();
-        let mut got = vec![0; len];
-        place.read(&mut got);
-        assert!((0..len).all(|i| got[i] == (i % 251) as u8), "{len} bytes");
-    }
-    assert!(!pair.ranks[0].reaches(1));
-    assert!(pair.events[0].is_empty(), "{:?}", pair.events[0]);
-    pair.ranks[1].cancel(1, 1);
-    PATH.is_cut.store(false, Ordering::Relaxed);
-    pair.until(|pair| pair.ranks[0].reaches(1) && pair.ranks[1].reaches(0));
-    pair.round(2, &out, &into);
-    assert!(into.iter().all(|into| same(into, &out)));
-}
-
 /// The greetings of each attempt fail, then the messages after it.
 #[test]
 fn what_fails_in_the_middle_of_a_handshake_is_tried_again() {

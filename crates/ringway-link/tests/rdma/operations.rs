@@ -291,7 +291,6 @@ fn what_cannot_be_is_refused_with_a_reason() {
         work,
         signaled: true,
         solicited: false,
-        asks: true,
     };
     let inline = a.device.post_send(a.queue_pair, &request).unwrap_err();
     assert!(matches!(

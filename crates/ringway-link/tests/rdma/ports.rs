@@ -138,7 +138,6 @@ fn inside() {
                 work,
                 signaled: true,
                 solicited: false,
-                asks: true,
             };
             id += 1;
             let _ = device.post_send(pair, &request);

@@ -153,7 +153,6 @@ impl Peer {
             work,
             signaled: true,
             solicited: false,
-            asks: true,
         };
         self.device.post_send(pair, &request).unwrap();
         let ended = self.completion(|it| it.id == id);

@@ -102,7 +102,6 @@ fn write(endpoint: &mut Endpoint<Vec<u8>>, of: u32, length: u32) {
         },
         signaled: true,
         solicited: false,
-        asks: true,
     };
     endpoint.post_send(Handle(of), &request).unwrap().unwrap();
 }

@@ -49,7 +49,6 @@
 //! | READ, the next | its response goes out packet by packet; kept for repetition |
 //! | atomic operation, the next | carried out; the result is kept for repetition |
 //! | any with ACK request | acknowledged; what waits to be sent is put together |
-//! | the end of a message without | acknowledged behind the last of the requests that are sent next, if any are before another asks |
 //! | SEND or WRITE, a former one | not carried out, acknowledged again |
 //! | READ, a former one | answered again, from where it asks |
 //! | atomic operation, a former one | the kept result once more |
@@ -218,8 +217,6 @@ pub struct QueuePair {
     counters: Counters,
     /// Whether the last packet was a request, so that answers and requests take turns.
     sent_request: bool,
-    /// A request has gone since there was last nothing to send.
-    has_sent: bool,
     congestion: Option<Congestion>,
     /// How many more bytes it may allocate.
     room: usize,
@@ -247,7 +244,6 @@ impl QueuePair {
             completions: VecDeque::new(),
             counters: Counters::default(),
             sent_request: false,
-            has_sent: false,
             congestion: attributes.congestion.map(|parameters| Congestion {
                 notification: NotificationPoint::new(&parameters),
                 reaction: ReactionPoint::new(parameters),
@@ -479,8 +475,7 @@ impl QueuePair {
         } else {
             self.transmit_request(may_send, now, domain, out)
                 .or_else(|| self.transmit_reply(may_send, domain, out))
-        };
-        let length = length.or_else(|| self.transmit_unsaid(may_send, domain, out))?;
+        }?;
         if let Some(congestion) = &mut self.congestion {
             congestion.reaction.sent(now, length);
         }
@@ -530,20 +525,6 @@ impl QueuePair {
         }
     }
 
-    /// Behind the last request, in the same train, an acknowledgement for which nobody has asked.
-    fn transmit_unsaid<R: Region>(
-        &mut self,
-        may_send: bool,
-        domain: &ProtectionDomain<R>,
-        out: &mut [u8],
-    ) -> Option<usize> {
-        if !std::mem::take(&mut self.has_sent) || self.state == State::Error {
-            return None;
-        }
-        self.responder.as_mut()?.acknowledge_unsaid();
-        self.transmit_reply(may_send, domain, out)
-    }
-
     fn transmit_request<R: Region>(
         &mut self,
         may_send: bool,
@@ -557,10 +538,7 @@ impl QueuePair {
         };
         self.sent_request = true;
         match requester.poll_transmit(now, link, domain, &mut self.counters, out) {
-            Ok(sent) => {
-                self.has_sent |= sent.is_some();
-                sent
-            }
+            Ok(sent) => sent,
             Err(failure) => {
                 self.fail_with(failure);
                 None

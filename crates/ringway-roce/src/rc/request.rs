@@ -15,7 +15,6 @@ pub(super) struct Posted {
     pub(super) inline: bool,
     pub(super) signaled: bool,
     pub(super) solicited: bool,
-    pub(super) asks: bool,
 }
 
 /// The inline bytes of all requests of a send queue, in as many slots as it holds requests.
@@ -99,7 +98,6 @@ impl Inline {
             inline,
             signaled: request.signaled,
             solicited: request.solicited,
-            asks: request.asks,
         })
     }
 }
@@ -119,8 +117,8 @@ pub(super) struct Outgoing<'a> {
     inline: bool,
     length: u32,
     solicited: bool,
-    /// The last one of a message that the peer has to acknowledge at once.
-    asks: bool,
+    /// The last one of a message that the peer has to acknowledge.
+    ends: bool,
     /// The PSN of the packet after it.
     pub(super) next: Psn,
 }
@@ -188,7 +186,7 @@ impl Request {
             payload,
             inline: self.posted.inline,
             solicited: self.posted.solicited && last,
-            asks: last && payload.is_some() && self.posted.asks,
+            ends: last && payload.is_some(),
             next,
         }
     }
@@ -268,7 +266,7 @@ const fn atomic(remote: Remote, swap_or_add: u64, compare: u64) -> AtomicEth {
 impl Outgoing<'_> {
     /// Whether the peer answers it at once: with data, or as it is asked for an acknowledgement.
     pub(super) const fn asks(&self, ack_due: bool) -> bool {
-        self.payload.is_none() || self.asks || ack_due
+        self.payload.is_none() || self.ends || ack_due
     }
 
     /// Writes the packet; its payload comes straight out of registered memory.

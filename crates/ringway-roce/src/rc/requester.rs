@@ -144,9 +144,8 @@ impl Requester {
         }
         let ack_every = (self.attributes.window.get() / 4).max(1);
         let next = packet.next;
-        // What is missing holds up all after it; and of what goes again nobody may have asked for an acknowledgement.
-        let goes_again = psn.is_before(self.sent) && next == self.sent;
-        let ack_due = lost.is_some() || goes_again || psn.get().is_multiple_of(ack_every);
+        // What is missing holds up all after it.
+        let ack_due = lost.is_some() || psn.get().is_multiple_of(ack_every);
         let asks = packet.asks(ack_due);
         let sent = packet
             .emit(psn, ack_due, link, domain, &self.inline, out)

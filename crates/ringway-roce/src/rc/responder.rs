@@ -20,8 +20,6 @@ pub(super) struct Responder {
     expected: Psn,
     /// How many messages have been completed.
     msn: Psn,
-    /// Messages have come whose sender has not asked for an acknowledgement, and has got none.
-    unsaid: bool,
     /// The expected packet has been refused, so that nothing more is said until it comes again.
     refused: bool,
     /// What the next packet continues.
@@ -125,7 +123,6 @@ impl Responder {
             access,
             expected: attributes.first_psn,
             msn: Psn::new(0),
-            unsaid: false,
             refused: false,
             message: None,
             kept: attributes.selective.then(|| Kept::new(attributes.mtu)),
@@ -226,12 +223,8 @@ impl Responder {
                 }
                 self.expected = self.expected.plus(packets);
                 // An answer with data is an acknowledgement, too.
-                if is_answered(&packet.operation) {
-                    self.unsaid = false;
-                } else if packet.bth.ack_request {
+                if packet.bth.ack_request && !is_answered(&packet.operation) {
                     self.acknowledge();
-                } else {
-                    self.unsaid |= self.message.is_none();
                 }
                 Ok(())
             }
@@ -292,15 +285,7 @@ impl Responder {
         self.replies.refuse(self.expected, self.msn, syndrome);
     }
 
-    /// Acknowledges what nobody has asked about: it costs little beside a request that goes to the peer anyway.
-    pub(super) fn acknowledge_unsaid(&mut self) {
-        if self.unsaid && !self.refused && self.kept.as_ref().is_none_or(Kept::is_empty) {
-            self.acknowledge();
-        }
-    }
-
     fn acknowledge(&mut self) {
-        self.unsaid = false;
         self.replies.acknowledge(self.expected.minus(1), self.msn);
     }
 

@@ -138,9 +138,6 @@ pub struct SendRequest<'a> {
     pub signaled: bool,
     /// Whether the peer shall raise an event even if it asked for solicited ones only.
     pub solicited: bool,
-    /// Whether the peer is asked to acknowledge a SEND or WRITE as soon as it has come. Without, it completes with the
-    /// acknowledgement of a later request, or one that goes along with a request of the peer's, or when the ACK clock has asked.
-    pub asks: bool,
 }
 
 /// A request for the receive queue: room for one message.

@@ -271,7 +271,6 @@ impl Connection {
                 },
                 signaled: true,
                 solicited: false,
-                asks: true,
             };
             // They have room for it unless they have failed, and then the failure is what counts.
             if self.receiver.post_receive(receive).is_err()

@@ -391,7 +391,7 @@ impl RdmaTransport {
         match state.route {
             Route::Rdma => state.link.as_ref().is_none_or(Link::is_idle) || self.is_gone(peer),
             Route::Mending => self.is_gone(peer),
-            _ => !self.replays.iter().any(|replay| replay.peer == peer),
+            _ => true,
         }
     }
 }

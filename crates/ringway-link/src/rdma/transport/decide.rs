@@ -335,14 +335,7 @@ impl RdmaTransport {
     /// The operations that have messages to or from a peer on TCP.
     fn staying(&self, peer: Rank) -> Vec<(u64, u32)> {
         let staying = self.ops.iter().filter(|(_, op)| op.on_tcp.contains(&peer));
-        let mut staying: Vec<_> = staying.map(|(number, _)| number).collect();
-        for replay in self.replays.iter().filter(|replay| replay.peer == peer) {
-            // Its operation may have ended here.
-            if !staying.contains(&replay.operation()) {
-                staying.push(replay.operation());
-            }
-        }
-        staying
+        staying.map(|(number, _)| number).collect()
     }
 
     /// The messages of these operations to and from a peer go over TCP until they end.

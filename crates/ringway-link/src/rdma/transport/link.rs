@@ -38,13 +38,6 @@ const SOFTWARE_DATA: usize = 2;
 /// Slots for SENDs that are too long to go inline.
 const SEND_SLOTS: u16 = 32;
 
-/// A short message counts as sent at once if no more SENDs than these are under way: so many packets fit into every window, and
-/// go out before this rank turns to other things.
-const AT_ONCE: usize = 16;
-
-/// From so many SENDs under way on they ask for an acknowledgement; before, it comes with what the peer sends.
-const ASKING: usize = 8;
-
 /// How many SENDs, or WRITEs on a data channel, may be under way.
 const SEND_DEPTH: u32 = 128;
 
@@ -104,44 +97,11 @@ pub(super) struct Write {
 struct Flight {
     /// The message that has left its memory, and reached the peer, when this ends: unless its operation has ended before.
     key: Option<MessageKey>,
-    /// A short message that counts as sent already. A copy of it lies in the slot.
-    copied: Option<Tag>,
     /// Where it is sent from; neither if it went inline.
     slot: Option<u16>,
     lease: Option<Lease>,
     /// The bytes of a WRITE.
     len: usize,
-}
-
-impl Flight {
-    /// A SEND.
-    const fn of(key: Option<MessageKey>, copied: Option<Tag>) -> Self {
-        Self {
-            key,
-            copied,
-            slot: None,
-            lease: None,
-            len: 0,
-        }
-    }
-}
-
-/// What becomes of a short message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Started {
-    /// It counts as sent: the link has a copy.
-    Sent,
-    /// It counts as sent when this flight ends.
-    Flying(u32),
-}
-
-/// What of a closed link's messages has come, and what counts as sent and hasn't.
-#[derive(Debug, Default)]
-pub(super) struct Settled {
-    /// Messages that are sent.
-    pub(super) delivered: Vec<MessageKey>,
-    /// Those to be sent again, each with its copy.
-    pub(super) lost: Vec<(Tag, Staging)>,
 }
 
 /// A place that the peer was told of.
@@ -173,8 +133,6 @@ pub(super) struct Link {
     eager_credit: u16,
     /// How many slots of the peer's short messages are free again, which it does not know of.
     eager_owed: u16,
-    /// Whether short messages count as sent before they are acknowledged: over a device whose peers may be late to do so.
-    at_once: bool,
     /// Frames that wait for credit.
     queue: VecDeque<Frame>,
     /// Long messages that wait for credit, by priority.
@@ -235,7 +193,6 @@ impl Link {
             eager_limit: settings.eager_limit,
             eager_credit: 0,
             eager_owed: 0,
-            at_once: !device.limits().answers_alone,
             queue: VecDeque::new(),
             writes: VecDeque::new(),
             flights: Slab::default(),
@@ -413,10 +370,10 @@ impl Link {
         counts
     }
 
-    /// Of a closed link, which of the messages under way have come, as the peer says. `arrived` is its count for each channel; None
-    /// if it can't be right.
-    pub(super) fn settle(&mut self, arrived: &[u16; MAX_CHANNELS]) -> Option<Settled> {
-        let mut settled = Settled::default();
+    /// Of a closed link, the messages under way of which the peer says that they have come. `arrived` is the peer's count for
+    /// each channel; None if it can't be right.
+    pub(super) fn delivered(&mut self, arrived: &[u16; MAX_CHANNELS]) -> Option<Vec<MessageKey>> {
+        let mut delivered = Vec::new();
         for (channel, arrived) in self.channels.iter_mut().zip(arrived) {
             let count = usize::from(arrived.wrapping_sub(channel.ended));
             if count > channel.under_way.len() {
@@ -426,21 +383,10 @@ impl Link {
                 let flight = u32::try_from(id)
                     .ok()
                     .and_then(|id| self.flights.remove(id));
-                settled
-                    .delivered
-                    .extend(flight.and_then(|flight| flight.key));
+                delivered.extend(flight.and_then(|flight| flight.key));
             }
         }
-        for &id in &self.channels[0].under_way {
-            let flight = u32::try_from(id).ok().and_then(|id| self.flights.get(id));
-            if let Some(flight) = flight
-                && let (Some(tag), Some(slot)) = (flight.copied, flight.slot)
-            {
-                let copy = self.save(slot.into(), tag.len);
-                settled.lost.push((tag, copy));
-            }
-        }
-        Some(settled)
+        Some(delivered)
     }
 
     /// Whether both sides were heard on all channels.
@@ -459,28 +405,25 @@ impl Link {
         self.eager_limit
     }
 
-    /// Sends a short message, if there is credit and room.
+    /// Sends a short message, if there is credit and room: returns the number of its flight.
     pub(super) fn send_eager(
         &mut self,
         device: &mut dyn Device,
         tag: Tag,
         src: Memory,
-    ) -> Result<Option<Started>, DeviceError> {
+    ) -> Result<Option<u32>, DeviceError> {
         if self.eager_credit == 0 || !self.has_room(HEADER + src.len()) {
             return Ok(None);
         }
         self.eager_credit -= 1;
-        let at_once = self.at_once
-            && self.channels[0].under_way.len() < AT_ONCE
-            && !self.send_slots.is_empty();
-        let (key, copied, started): (_, _, fn(u32) -> Started) = if at_once {
-            (None, Some(tag), |_| Started::Sent)
-        } else {
-            (Some(tag.key), None, Started::Flying)
-        };
-        let flight = self.flights.insert(Flight::of(key, copied));
-        self.post(device, Frame::Eager(tag), src, Some(flight), !at_once)?;
-        Ok(Some(started(flight)))
+        let flight = self.flights.insert(Flight {
+            key: Some(tag.key),
+            slot: None,
+            lease: None,
+            len: 0,
+        });
+        self.post(device, Frame::Eager(tag), src, Some(flight))?;
+        Ok(Some(flight))
     }
 
     /// Sends a frame, now or as soon as there is credit.
@@ -642,7 +585,7 @@ impl Link {
             return Ok(false);
         }
         self.channels[0].credit -= 1;
-        self.post(device, frame, Memory::EMPTY, None, false)?;
+        self.post(device, frame, Memory::EMPTY, None)?;
         Ok(true)
     }
 
@@ -653,25 +596,31 @@ impl Link {
             && (len <= self.inline || !self.send_slots.is_empty())
     }
 
-    /// Posts a SEND, inline or from a slot: there must be room. One that is `awaited` is to be acknowledged soon.
+    /// Posts a SEND, inline or from a slot: there must be room.
     fn post(
         &mut self,
         device: &mut dyn Device,
         frame: Frame,
         payload: Memory,
         flight: Option<u32>,
-        awaited: bool,
     ) -> Result<(), DeviceError> {
         let len = HEADER + payload.len();
         let header = frame.encode(&self.take_credit());
         let mut bytes = [0; INLINE];
         let (id, source) = match (self.send_slots.last(), &self.slots) {
-            (Some(&slot), Some(slots)) if len > self.inline || self.keeps(flight) => {
+            (Some(&slot), Some(slots)) if len > self.inline => {
                 self.send_slots.pop();
                 let memory = self.slot(slot.into(), len);
                 memory.write(&header);
                 memory.slice(HEADER..len).copy_from(payload);
-                let flight = flight.unwrap_or_else(|| self.flights.insert(Flight::of(None, None)));
+                let flight = flight.unwrap_or_else(|| {
+                    self.flights.insert(Flight {
+                        key: None,
+                        slot: None,
+                        lease: None,
+                        len: 0,
+                    })
+                });
                 if let Some(flight) = self.flights.get_mut(flight) {
                     flight.slot = Some(slot);
                 }
@@ -690,20 +639,9 @@ impl Link {
         };
         let immediate = None;
         let work = Work::Send { source, immediate };
-        let asks = awaited || self.channels[0].under_way.len() >= ASKING;
-        let request = SendRequest {
-            asks,
-            ..request(id, work)
-        };
-        device.post_send(self.channels[0].pair, &request)?;
+        device.post_send(self.channels[0].pair, &request(id, work))?;
         self.channels[0].under_way.push_back(id);
         Ok(())
-    }
-
-    /// Whether a flight's message has to be kept here.
-    fn keeps(&self, flight: Option<u32>) -> bool {
-        let flight = flight.and_then(|flight| self.flights.get(flight));
-        flight.is_some_and(|flight| flight.copied.is_some())
     }
 
     /// Posts a WRITE on the data channel that will have done with it first: returns the number of its flight. None if all
@@ -733,9 +671,10 @@ impl Link {
             immediate: Some(write.number),
         };
         let flight = self.flights.insert(Flight {
+            key: Some(write.key),
+            slot: None,
             lease: Some(lease),
             len,
-            ..Flight::of(Some(write.key), None)
         });
         device.post_send(channel.pair, &request(flight.into(), work))?;
         channel.under_way.push_back(flight.into());
@@ -863,6 +802,5 @@ const fn request(id: u64, work: Work<'_>) -> SendRequest<'_> {
         work,
         signaled: true,
         solicited: false,
-        asks: true,
     }
 }

@@ -127,13 +127,13 @@ impl RdmaTransport {
             return;
         }
         let link = self.peers[peer].link.as_mut();
-        let Some(settled) = link.and_then(|link| link.settle(arrived)) else {
+        let Some(delivered) = link.and_then(|link| link.delivered(arrived)) else {
             let detail =
                 "it has got more over RDMA than was sent, or less than its device acknowledged"
                     .into();
             return self.lose(peer, LinkError::Protocol { peer, detail });
         };
-        for key in settled.delivered {
+        for key in delivered {
             if let Some((op, _)) = self.ops.begun(&key) {
                 op.outbound.remove(&Slot::new(peer, &key));
                 self.events.push(Event::Sent { peer, key });
@@ -142,7 +142,6 @@ impl RdmaTransport {
         self.peers[peer].route = Route::Tcp;
         self.open -= 1;
         self.schedule(now, peer);
-        self.replay(peer, settled.lost);
         self.give_to_tcp(peer, |_, _| true);
     }
 
@@ -260,7 +259,6 @@ impl RdmaTransport {
         state.route = Route::Lost(error.clone());
         self.end_probes(peer);
         self.close_link(peer);
-        self.forget_replays(peer);
         self.events.push(Event::Lost { peer, error });
     }
 }

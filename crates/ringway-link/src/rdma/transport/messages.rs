@@ -6,7 +6,7 @@ use ringway_sys::{Memory, Staging};
 use super::{
     RdmaTransport,
     frame::{Frame, HEADER, Tag},
-    link::{Fault, Link, Offered, Started, Write},
+    link::{Fault, Link, Offered, Write},
     peer::{Held, Inbound, Outbound, Place, Route},
 };
 use crate::{
@@ -98,12 +98,7 @@ impl RdmaTransport {
             return;
         }
         let done = match link.send_eager(&mut **device, tag, src) {
-            Ok(Some(Started::Sent)) => {
-                op.outbound.remove(&slot);
-                self.events.push(Event::Sent { peer, key });
-                Ok(())
-            }
-            Ok(Some(Started::Flying(flight))) => {
+            Ok(Some(flight)) => {
                 let flying = Outbound::Flying {
                     flight,
                     src,

@@ -21,9 +21,6 @@
 //!   because the receiver, whose operation has ended, has asked for it. Until one of the two the memory stays reserved: the
 //!   peer may write there at any time.
 //! - Every frame brings credit back; if there is none to send, and half is used, one goes for that alone.
-//! - Over a device in software a short message counts as sent as soon as it is posted, from a slot, which keeps it until it is
-//!   acknowledged; most ask for no acknowledgement, and get it with the peer's next. If RDMA fails, what has not come goes again over
-//!   TCP from there, also after its operation has ended (`replay.rs`).
 //!
 //! # Whose memory
 //! Messages are sent from, and received into, user memory that is registered, and otherwise buffers of the transport's own, at
@@ -48,7 +45,6 @@ mod pace;
 mod peer;
 mod pool;
 mod registrations;
-mod replay;
 mod retry;
 mod settings;
 mod slab;
@@ -73,7 +69,6 @@ use self::{
     link::Link,
     peer::{Inbound, Ops, Outbound, Peer, Route},
     pool::Pool,
-    replay::Replay,
 };
 use super::{Completion, Device};
 use crate::{
@@ -110,8 +105,6 @@ pub struct RdmaTransport {
     links: usize,
     /// Peers whose queue pairs have failed.
     broken: Vec<Rank>,
-    /// What goes again over TCP.
-    replays: Vec<Replay>,
     /// Peers with something to post.
     dirty: VecDeque<Rank>,
     /// What has happened since the last poll.
@@ -156,7 +149,6 @@ impl RdmaTransport {
             probe: None,
             links: 0,
             broken: Vec::new(),
-            replays: Vec::new(),
             dirty: VecDeque::new(),
             events: Vec::new(),
             completions: Vec::new(),
@@ -245,7 +237,6 @@ impl RdmaTransport {
                 self.noted(now, peer, key, &note);
             }
             Event::Sent { key, .. } if key.group == exchange::GROUP => {}
-            Event::Sent { peer, key } if self.is_replayed(peer, &key) => {}
             event => self.events.push(event),
         }
     }
@@ -430,7 +421,6 @@ impl Transport for RdmaTransport {
     }
 
     fn cancel(&mut self, group: u64, op: u32) {
-        self.finish_replays(group, op);
         self.tcp.cancel(group, op);
         if let Some(mut ended) = self.ops.end(group, op) {
             self.end(group, op, &mut ended);
@@ -450,8 +440,7 @@ impl Transport for RdmaTransport {
 
     fn memory_in_use(&self) -> usize {
         let device = self.device.as_ref().map_or(0, |device| device.footprint());
-        let replays: usize = self.replays.iter().map(Replay::footprint).sum();
-        self.tcp.memory_in_use() + self.pool.footprint() + device + replays
+        self.tcp.memory_in_use() + self.pool.footprint() + device
     }
 
     fn register(&mut self, memory: Memory) -> Result<(), RegisterError> {

@@ -286,7 +286,7 @@ fn run(
                 op,
                 &inline,
             );
-            world.ends[own].post_asking(id as u64, work, id % 3 > 0);
+            world.ends[own].post(id as u64, work);
         }
     }
     for own in 0..2 {

@@ -199,17 +199,12 @@ impl End {
     }
 
     fn post(&mut self, id: u64, work: Work<'_>) {
-        self.post_asking(id, work, true);
-    }
-
-    fn post_asking(&mut self, id: u64, work: Work<'_>, asks: bool) {
         self.qp
             .post_send(&SendRequest {
                 id,
                 work,
                 signaled: true,
                 solicited: false,
-                asks,
             })
             .unwrap();
     }

@@ -148,7 +148,6 @@ fn only_signaled_successes_are_reported() {
             work,
             signaled,
             solicited,
-            asks: true,
         })
         .unwrap();
     }
@@ -167,7 +166,6 @@ fn the_last_packet_of_a_solicited_message_says_so() {
         work,
         signaled,
         solicited,
-        asks: true,
     })
     .unwrap();
     let packets = a.transmit_all(now);
@@ -232,50 +230,4 @@ fn both_directions_at_once() {
     assert_eq!(b.statuses(), [(1, Status::Success)]);
     assert_eq!(a.memory()[..7001], from_b);
     assert_eq!(a.memory()[20_000..25_000], from_a);
-}
-
-#[test]
-fn what_nobody_asks_about_is_acknowledged_behind_a_request_of_the_peers() {
-    let now = Instant::now();
-    for selective in [false, true] {
-        let setup = Setup {
-            selective,
-            ..Setup::default()
-        };
-        let (mut a, mut b) = connected(setup);
-        for id in 0..2 {
-            a.post_receive(10 + id, 512, 256);
-            b.post_receive(10 + id, 512, 256);
-        }
-        a.post_asking(1, send(b"first"), false);
-        for bytes in a.transmit_all(now) {
-            assert!(!Packet::parse(&bytes).unwrap().bth.ack_request);
-            b.take(now, &bytes);
-        }
-        assert_eq!(b.statuses(), [(10, Status::Success)]);
-        assert!(b.transmit_all(now).is_empty());
-        b.post_asking(2, send(b"second"), false);
-        let answer = b.transmit_all(now);
-        assert_eq!(answer.len(), 2);
-        assert!(matches!(operation(&answer[0]), Operation::SendOnly) && is_ack(&answer[1]));
-        answer.iter().for_each(|bytes| a.take(now, bytes));
-        assert_eq!(a.statuses(), [(10, Status::Success), (1, Status::Success)]);
-        // Once: what is acknowledged isn't again.
-        b.post_asking(3, send(b"third"), false);
-        assert_eq!(b.transmit_all(now).len(), 1);
-    }
-}
-
-#[test]
-fn what_nobody_asks_about_is_asked_about_when_the_clock_runs_out() {
-    let now = Instant::now();
-    let (mut a, mut b) = connected(Setup::default());
-    b.post_receive(10, 512, 256);
-    a.post_asking(1, send(b"lost"), false);
-    a.transmit_all(now);
-    let later = a.qp.poll_timeout().unwrap();
-    a.qp.handle_timeout(later);
-    exchange(later, &mut a, &mut b);
-    assert_eq!(b.statuses(), [(10, Status::Success)]);
-    assert_eq!(a.statuses(), [(1, Status::Success)]);
 }

@@ -47,7 +47,6 @@ fn ready_to_receive_answers_requests_but_sends_none() {
         work: send(b"no"),
         signaled: true,
         solicited: false,
-        asks: true,
     });
     assert_eq!(refused, Err(PostError::State(State::ReadyToReceive)));
     a.inject(now, setup.psn, Operation::SendOnly, b"hello");
@@ -142,7 +141,6 @@ fn what_cannot_be_posted() {
         work,
         signaled: true,
         solicited: false,
-        asks: true,
     };
     let read = Work::Read {
         into: a.local(0, 8),
