@@ -144,8 +144,7 @@ impl Work {
         Ok(())
     }
 
-    /// Calls `callback` with None or the exception when the operation has ended, on whichever thread ends it. At most
-    /// once for an operation.
+    /// Calls `callback` with None or the exception when the operation has ended, on whichever thread ends it.
     fn _on_end(&self, callback: Py<PyAny>) -> PyResult<()> {
         self.inner.check()?;
         let keep = self.keep();

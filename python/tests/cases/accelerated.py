@@ -1,5 +1,7 @@
 """What is different with tensors on an accelerator: streams, and calls that begin later."""
 
+import gc
+import threading
 import time
 from datetime import timedelta
 
@@ -90,6 +92,25 @@ def nobody_keeps_them():
     dist.barrier()
 
 
+def threads_end_with_their_pipelines():
+    def threads():
+        return sum(thread.name == "ringway-staging" for thread in threading.enumerate())
+
+    before = threads()
+    model = torch.nn.Linear(8, 8)
+    pipeline = ringway.torch.Pipeline(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model(torch.ones(2, 8)).sum().backward()
+    pipeline.step()
+    pipeline.synchronize()
+    assert threads() == before + 1
+    del model, pipeline
+    until = time.monotonic() + 10
+    while threads() > before:
+        assert time.monotonic() < until
+        gc.collect()
+        time.sleep(0.01)
+
+
 def a_kernel_that_hangs():
     group = dist.new_group(timeout=timedelta(seconds=1))
     assert isinstance(group, dist.ProcessGroup)
@@ -110,6 +131,7 @@ run(
     in_the_order_of_the_program,
     in_an_inference_mode,
     nobody_keeps_them,
+    threads_end_with_their_pipelines,
     a_kernel_that_hangs,
 )
 leave()

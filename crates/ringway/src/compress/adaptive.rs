@@ -77,7 +77,7 @@ impl Adaptive {
         timeout: Option<Duration>,
     ) -> Result<(), Error> {
         let mut state = lock(&self.state);
-        if state.is_due(state.steps + 1) {
+        if state.steps + 1 == WINDOW {
             codec.measure_next();
         }
         if !state.is_due(state.steps) {

@@ -182,7 +182,8 @@ fn run(engine: &Engine) {
             watched.sweep(engine, now);
         }
         moved = watched.step(engine);
-        if !moved || turn.is_multiple_of(WAKING_TURNS) {
+        // Those of the last operation too: there may not be another turn for long.
+        if !moved || watched.len() == 0 || turn.is_multiple_of(WAKING_TURNS) {
             watched.wake_sleepers();
         }
         // Whoever waits for messages drives all of them.

@@ -1,5 +1,6 @@
 """The engine's calls that the pipeline and the communication hooks make, in a group of their own."""
 
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -42,6 +43,7 @@ class Engine:
         """Starts an operation in place of a tensor: of itself, or of memory of the host for one on an accelerator."""
         if self._staging is None and not memory.is_cpu:
             self._staging = Staging(memory.device)
+            weakref.finalize(self, self._staging.end)
         if self._staging is None:
             return submit(memory)
         # Operations on the CPU too, as all ranks must begin them in the same order.

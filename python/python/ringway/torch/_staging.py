@@ -60,7 +60,7 @@ class Staged:
         back: torch.Stream,
         limit: float,
     ) -> None:
-        self._call = call
+        self._call: Callable[[], Operation] | None = call
         self._there = there
         """When twins have what is read."""
         self._written = written
@@ -83,7 +83,10 @@ class Staged:
         """Waits for the copies, and makes the call."""
         try:
             self._there.synchronize()
-            operation = self._call()
+            # It has its engine with it, which is not to live for as long as the last call is known.
+            call, self._call = self._call, None
+            assert call is not None  # Each is begun once.
+            operation = call()
         except Exception as error:  # Whatever it is, whoever waits gets it.
             self._end(error)
         else:
@@ -217,14 +220,19 @@ class Staging:
             self._last.wait_for_begin()
             self._last = None
 
-    def close(self, patience: float) -> None:
-        """Ends the thread when it has made the calls that there are; waits so many seconds for it."""
+    def end(self) -> None:
+        """Ends the thread when it has made the calls that there are."""
         self._queue.put(None)
+
+    def close(self, patience: float) -> None:
+        """As `end`, and waits so many seconds for it."""
+        self.end()
         self._thread.join(patience)
 
     def _run(self) -> None:
         while (staged := self._queue.get()) is not None:
             staged.begin()
+            del staged
 
 
 def _replaced(argument: object, twins: dict[int, tuple[Tensor, Tensor]]) -> object:
