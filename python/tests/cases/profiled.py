@@ -210,7 +210,9 @@ def cost():
         pipeline.synchronize()
         return (time.process_time() - began) / steps
 
-    without, again, recorded = [], [], []
+    without: list[float] = []
+    again: list[float] = []
+    recorded: list[float] = []
     timed(5, lambda: None)
     for turn in range(int(sys.argv[2])):
         for at in range(3):
