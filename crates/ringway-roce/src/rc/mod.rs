@@ -71,7 +71,7 @@
 //! | the requester's event | what happens |
 //! |---|---|
 //! | selective acknowledgement | as an ACK of all before it; what was sent before the latest packet that is there, and isn't there, goes again, and asks for an acknowledgement |
-//! | selective acknowledgement of no packet after the missing one | that one goes again, unless it has; its acknowledgement shows that all sent before it is lost |
+//! | selective acknowledgement of no packet after the missing one | that one goes again, unless it has; that it is acknowledged or answered shows that all sent before it is lost |
 //! | the same of another length, or of nothing under way | discarded, counted |
 //! | NAK, sequence error | discarded, counted |
 //! | NAK, receiver not ready | waits as long as asked, then that packet goes again, and nothing after it |

@@ -260,9 +260,10 @@ impl Requester {
         self.settle(now, psn, counters, completions);
         if let Some(board) = &mut self.board {
             if held == Held::default() {
-                board.lose_unkept();
+                board.lose_unkept(psn);
+            } else {
+                board.there_after(psn, held);
             }
-            board.there_after(psn, held);
         }
         if let Some(probe) = &mut self.probe {
             probe.heard_of_loss(now);

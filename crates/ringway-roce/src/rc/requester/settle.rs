@@ -72,6 +72,9 @@ impl Requester {
         if !self.is_under_way(psn) {
             return false;
         }
+        if let Some(board) = &mut self.board {
+            board.answered(psn);
+        }
         let is_next = self.settle(now, psn, counters, completions);
         if !is_next && self.carried_out == psn {
             self.carried_out = psn.plus(1);

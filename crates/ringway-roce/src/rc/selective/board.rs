@@ -20,6 +20,8 @@ pub(in crate::rc) struct Board {
     next: u32,
     /// The number of the latest packet that is known to be there.
     latest: u32,
+    /// What the last report named as missing, if the responder kept nothing after it.
+    unkept: Option<Psn>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +53,7 @@ impl Board {
             lost: 0,
             next: 1,
             latest: 0,
+            unkept: None,
         }
     }
 
@@ -91,6 +94,7 @@ impl Board {
 
     /// Everything before `psn` is there. What is to go again still does: it may be an answer that is missing.
     pub(in crate::rc) fn there_before(&mut self, psn: Psn) {
+        self.unkept = self.unkept.filter(|unkept| !unkept.is_before(psn));
         let count = psn.since(self.first).max(0) as usize;
         let mut latest = None;
         for entry in self.entries.iter_mut().take(count) {
@@ -104,8 +108,9 @@ impl Board {
         self.note_latest(latest);
     }
 
-    /// Packets after `psn` are there.
+    /// Packets after `psn`, which is missing, are there.
     pub(in crate::rc) fn there_after(&mut self, psn: Psn, held: Held) {
+        self.unkept = None;
         let start = psn.since(self.first);
         for bit in held.bits() {
             let at = usize::try_from(start + 1 + bit as i32).ok();
@@ -147,13 +152,41 @@ impl Board {
         }
     }
 
-    /// The responder misses the first packet, and keeps none of those after it: the first goes again, and when it is there, so do they,
-    /// which were sent before. Not twice, as each of them is answered like this.
-    pub(in crate::rc) fn lose_unkept(&mut self) {
-        if let (Some(first), Some(second)) = (self.entries.front(), self.entries.get(1))
-            && is_before(first.number, second.number)
+    /// The responder misses `psn`, and keeps nothing after it: that one goes again, and when it is there, so does what was sent before.
+    /// Not twice, as each packet after it is answered like this.
+    pub(in crate::rc) fn lose_unkept(&mut self, psn: Psn) {
+        self.unkept = Some(psn);
+        let Some(at) = self.place(psn) else {
+            return;
+        };
+        // All of a READ's have one number.
+        let number = self.entries[at].number;
+        let mut after = self.entries.range(at..).map(|entry| entry.number);
+        let next = after.find(|other| *other != number);
+        if next.is_some_and(|next| is_before(number, next)) {
+            self.repeat_unkept();
+        }
+    }
+
+    /// What the responder misses, keeping nothing after it, goes again.
+    fn repeat_unkept(&mut self) {
+        let at = self.unkept.and_then(|psn| self.place(psn));
+        if let Some(at) = at
+            && self.entries[at].state == State::Sent
         {
-            self.lose_first();
+            self.entries[at].state = State::Lost;
+            self.lost += 1;
+        }
+    }
+
+    /// A question is answered with `psn`, which unlike an acknowledgement says nothing of what follows. But if the responder had missed
+    /// the question and kept nothing after it, all that was sent before it is lost.
+    pub(in crate::rc) fn answered(&mut self, psn: Psn) {
+        let number = |psn| self.place(psn).map(|at| self.entries[at].number);
+        let answered = number(psn);
+        if answered.is_some() && answered == self.unkept.and_then(number) {
+            self.note_latest(answered);
+            self.find_lost();
         }
     }
 
@@ -186,6 +219,12 @@ impl Board {
                 self.lost -= 1;
             }
         }
+    }
+
+    /// Which entry a packet has, if it is under way.
+    fn place(&self, psn: Psn) -> Option<usize> {
+        let at = usize::try_from(psn.since(self.first)).ok()?;
+        (at < self.entries.len()).then_some(at)
     }
 
     const fn take_number(&mut self) -> u32 {

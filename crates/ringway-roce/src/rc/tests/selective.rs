@@ -97,6 +97,68 @@ fn without_room_the_lost_one_goes_again_and_then_what_was_dropped() {
     assert_eq!((counters.retransmitted, counters.timeouts), (5, 0));
 }
 
+/// A question with several answers, of which the first is lost or not, and one with one.
+#[test]
+fn without_room_a_lost_question_goes_again_and_then_what_was_dropped() {
+    let now = Instant::now();
+    for (packets, answer_lost) in [(3, false), (3, true), (1, false)] {
+        let (mut a, mut b) = connected(SELECTIVE);
+        b.qp.limit_growth(0);
+        b.fill(0, &pattern(600));
+        let length = 200 * packets;
+        let (into, remote) = (a.local(0, length), b.remote(0));
+        a.post(1, Work::Read { into, remote });
+        for id in 2..5 {
+            a.post(id, write(b"x", b.remote(2000)));
+        }
+        let sent = a.transmit_all(now);
+        let answers = deliver(now, &sent, &[0], &mut b);
+        assert_eq!(held(&answers[0]), (nth(0), 0));
+        a.take(now, &answers[0]);
+        let again = a.transmit_all(now);
+        assert_eq!(psns(&again), [nth(0)]);
+        a.take(now, &answers[0]);
+        assert!(a.transmit_all(now).is_empty());
+        let answers = deliver(now, &again, &[], &mut b);
+        for answer in &answers[usize::from(answer_lost)..] {
+            a.take(now, answer);
+        }
+        exchange(now, &mut a, &mut b);
+        let expected = [1, 2, 3, 4].map(|id| (id, Status::Success));
+        assert_eq!(a.statuses(), expected);
+        assert_eq!(a.memory()[..length], pattern(600)[..length]);
+        let counters = a.qp.counters();
+        let again = 4 + u64::from(answer_lost);
+        assert_eq!((counters.retransmitted, counters.timeouts), (again, 0));
+    }
+}
+
+#[test]
+fn without_room_what_is_lost_after_a_lost_answer_goes_again_with_the_question() {
+    let now = Instant::now();
+    let (mut a, mut b) = connected(SELECTIVE);
+    b.qp.limit_growth(0);
+    b.fill(0, &pattern(600));
+    let (into, remote) = (a.local(0, 600), b.remote(0));
+    a.post(1, Work::Read { into, remote });
+    for id in 2..5 {
+        a.post(id, write(b"x", b.remote(2000)));
+    }
+    let sent = a.transmit_all(now);
+    let answers = deliver(now, &sent, &[1], &mut b);
+    let report = answers.last().unwrap();
+    assert_eq!((answers.len(), held(report)), (4, (nth(3), 0)));
+    a.take(now, report);
+    let again = a.transmit_all(now);
+    assert_eq!(psns(&again), [nth(0), nth(3)]);
+    exchange_from(now, &again, &mut a, &mut b);
+    let expected = [1, 2, 3, 4].map(|id| (id, Status::Success));
+    assert_eq!(a.statuses(), expected);
+    assert_eq!(a.memory()[..600], pattern(600));
+    let counters = a.qp.counters();
+    assert_eq!((counters.retransmitted, counters.timeouts), (4, 0));
+}
+
 fn exchange_from(now: Instant, packets: &[Vec<u8>], a: &mut End, b: &mut End) {
     for bytes in deliver(now, packets, &[], b) {
         a.take(now, &bytes);
