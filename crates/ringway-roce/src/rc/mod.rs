@@ -76,7 +76,7 @@
 //! | NAK, sequence error | discarded, counted |
 //! | NAK, receiver not ready | waits as long as asked, then that packet goes again, and nothing after it |
 //! | READ response, a later one; ACK before an answer | the missing answer is asked for again, once, and after it the answers that came before their turn; what was acknowledged isn't sent again, and completes then |
-//! | nothing was sent or heard for two round trips, and at least a millisecond | of the packets that aren't there the one that went last goes again; once until the peer is heard |
+//! | nothing was sent or heard for two round trips, and at least a millisecond | of the packets that aren't there the one that went last goes again, and the missing one if the last selective acknowledgement named no packet after it, for it may be lost again; once until the peer is heard |
 //! | ACK clock runs out | the oldest packet goes again, and of those that aren't there the one that went last, whose arrival shows what else is lost; takes a retry |
 //!
 //! | the responder's packet | what happens |

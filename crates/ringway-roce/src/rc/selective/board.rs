@@ -190,8 +190,10 @@ impl Board {
         }
     }
 
-    /// The packet that went last goes again, if the responder doesn't have it: its arrival will show what else is lost.
+    /// The packet that went last goes again, if the responder doesn't have it: its arrival will show what else is lost. But if none is kept
+    /// it shows nothing, and the one that is missing may be lost again: that one goes, too.
     pub(in crate::rc) fn lose_latest(&mut self) {
+        self.repeat_unkept();
         let mut latest: Option<&mut Entry> = None;
         for entry in &mut self.entries {
             // Of a READ's, the first.

@@ -25,7 +25,7 @@ use crate::{
 /// Where each end's region begins.
 const BASE: u64 = 0x10_0000;
 const LENGTH: usize = 64 << 10;
-/// 4.096 µs · 2^10.
+/// 4.096 µs · 2^10, the usual.
 const TIMEOUT: Duration = Duration::from_nanos(4096 << 10);
 /// Code 12.
 const RNR_WAIT: Duration = Duration::from_micros(640);
@@ -46,6 +46,8 @@ struct Setup {
     read_window: u32,
     depth: u8,
     resources: u8,
+    /// The code of the ACK time-out.
+    timeout: u8,
     retries: u8,
     backs_off: bool,
     rnr_retries: u8,
@@ -64,6 +66,7 @@ impl Setup {
         read_window: 1 << 20,
         depth: 4,
         resources: 4,
+        timeout: 10,
         retries: 3,
         backs_off: false,
         rnr_retries: 3,
@@ -242,7 +245,7 @@ fn receive_attributes(own: u8, peer: u8, setup: Setup) -> ReceiveAttributes {
 fn send_attributes(setup: Setup) -> SendAttributes {
     SendAttributes {
         first_psn: Psn::new(setup.psn),
-        timeout: AckTimeout::new(10).unwrap(),
+        timeout: AckTimeout::new(setup.timeout).unwrap(),
         retries: setup.retries,
         backs_off: setup.backs_off,
         rnr_retries: setup.rnr_retries,

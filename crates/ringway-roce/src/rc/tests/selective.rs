@@ -400,7 +400,15 @@ fn who_has_not_agreed_takes_no_selective_acknowledgement() {
 
 /// An end whose round trips take 10 µs, and the next WRITE of so many packets under way.
 fn writing_with_round_trip(now: Instant, packets: usize) -> (End, End, Vec<u8>, Vec<Vec<u8>>) {
-    let (mut a, mut b, _, sent) = writing(now, 1, SELECTIVE);
+    writing_after_one(now, packets, SELECTIVE)
+}
+
+fn writing_after_one(
+    now: Instant,
+    packets: usize,
+    setup: Setup,
+) -> (End, End, Vec<u8>, Vec<Vec<u8>>) {
+    let (mut a, mut b, _, sent) = writing(now, 1, setup);
     let answers = deliver(now, &sent, &[], &mut b);
     a.take(now + Duration::from_micros(10), &answers[0]);
     a.completions();
@@ -433,6 +441,45 @@ fn a_probe_finds_a_lost_end_without_a_time_out() {
         let counters = a.qp.counters();
         let found = (counters.probes, counters.timeouts, counters.retransmitted);
         assert_eq!(found, (1, 0, lost.len() as u64), "{lost:?}");
+        assert_eq!(a.qp.poll_timeout(), None);
+    }
+}
+
+/// A report of what was dropped doesn't say whether that was sent before the repetition or after. The time-out may be off.
+#[test]
+fn without_room_a_probe_repeats_what_was_lost_again() {
+    let start = Instant::now();
+    for (timeout, lost_again) in [(10, 1), (0, 1), (0, 5)] {
+        let setup = Setup {
+            timeout,
+            ..SELECTIVE
+        };
+        let (mut a, mut b, bytes, sent) = writing_after_one(start, 6, setup);
+        b.qp.limit_growth(0);
+        let mut now = start;
+        for answer in deliver(now, &sent, &[0], &mut b) {
+            a.take(now, &answer);
+        }
+        assert_eq!(psns(&a.transmit_all(now)), [nth(1)]);
+        a.post(2, write(b"last", b.remote(4000)));
+        let mut sent = a.transmit_all(now);
+        assert_eq!(psns(&sent), [nth(7)]);
+        for _ in 0..lost_again {
+            let answers = deliver(now, &sent[sent.len() - 1..], &[], &mut b);
+            assert_eq!(held(&answers[0]), (nth(1), 0));
+            a.take(now, &answers[0]);
+            assert!(a.transmit_all(now).is_empty());
+            now += PROBE_WAIT;
+            assert_eq!(a.qp.poll_timeout(), Some(now));
+            a.qp.handle_timeout(now);
+            sent = a.transmit_all(now);
+            assert_eq!(psns(&sent), [nth(1), nth(7)]);
+        }
+        exchange_from(now, &sent, &mut a, &mut b);
+        assert_eq!(a.statuses(), [(1, Status::Success), (2, Status::Success)]);
+        assert_eq!(b.memory()[..bytes.len()], *bytes);
+        let counters = a.qp.counters();
+        assert_eq!((counters.probes, counters.timeouts), (lost_again, 0));
         assert_eq!(a.qp.poll_timeout(), None);
     }
 }
