@@ -267,6 +267,15 @@ impl Inner {
         None
     }
 
+    /// All operations up to this one are finished at every member. Looks at each member's block, in its cache; what the
+    /// sequence has heard costs nothing, but is older.
+    pub(super) fn finished_everywhere(&self) -> u64 {
+        for (index, member) in self.members.iter().enumerate() {
+            self.sequence.learn(index, member.view.finished().load());
+        }
+        self.sequence.finished_everywhere()
+    }
+
     /// This member has finished an operation: it reads nothing of others for it any more.
     #[inline]
     pub(super) fn finish(&self, op: u64) {

@@ -303,23 +303,22 @@ impl State {
             self.trial = plan.stores.next();
         }
         let arena = group.segment.staging_arena();
-        let block = match plan.exchanges {
-            true => {
-                let take = || group.exchange.take(arena, group.me, bytes);
-                take().or_else(|_| {
-                    group.staging.trim();
-                    take()
-                })?
-            }
+        let take = |finished| match plan.exchanges {
+            true => group.exchange.take(arena, group.me, bytes),
             false => {
-                let finished = group.sequence.finished_everywhere();
                 let op = (self.number, finished);
-                Block {
+                let memory = group.staging.lend(arena, bytes, plan.rotates, op)?;
+                Ok(Block {
                     member: group.me,
-                    memory: group.staging.lend(arena, bytes, plan.rotates, op)?,
-                }
+                    memory,
+                })
             }
         };
+        let block = take(group.sequence.finished_everywhere()).or_else(|_| {
+            let finished = group.finished_everywhere();
+            group.staging.trim(finished);
+            take(finished)
+        })?;
         self.peers[group.me].staging = block.memory;
         let area = group.staging_of(block.member);
         let offset = block.memory.as_ptr().addr() - area.as_ptr().addr();

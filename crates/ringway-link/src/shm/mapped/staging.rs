@@ -76,14 +76,24 @@ impl Staging {
         state.lend_block(arena, bytes, op, finished)
     }
 
-    /// Gives the arena back what nobody uses.
-    pub(super) fn trim(&self) {
+    /// Gives the arena back what nobody uses, now that every member has finished all up to `finished`.
+    pub(super) fn trim(&self, finished: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.take_back(finished);
         state.spare.clear();
+        state.ring.take_if(|ring| ring.is_idle(finished));
     }
 }
 
 impl State {
+    /// What operations up to `finished` had is spare.
+    fn take_back(&mut self, finished: u64) {
+        // Those behind one that is still needed are taken back with it: operations end about in order.
+        while let Some((_, block)) = self.lent.pop_front_if(|&mut (op, _)| op <= finished) {
+            self.spare.push(block);
+        }
+    }
+
     fn lend_block(
         &mut self,
         arena: &Arena,
@@ -91,10 +101,7 @@ impl State {
         op: u64,
         finished: u64,
     ) -> Result<Memory, MappedError> {
-        // Those behind one that is still needed are taken back with it: operations end about in order.
-        while let Some((_, block)) = self.lent.pop_front_if(|&mut (op, _)| op <= finished) {
-            self.spare.push(block);
-        }
+        self.take_back(finished);
         let fits =
             |block: &ArenaBlock| (bytes..=4 * bytes.max(4096)).contains(&block.memory().len());
         let block = match self.spare.iter().rposition(fits) {
@@ -127,11 +134,22 @@ impl Ring {
         }
     }
 
-    /// The next `bytes` in a row, if they are free.
-    fn lend(&mut self, bytes: usize, op: u64, finished: u64) -> Option<Memory> {
+    /// The parts of operations up to `finished` are free.
+    fn take_back(&mut self, finished: u64) {
         while let Some((_, end)) = self.parts.pop_front_if(|&mut (op, _)| op <= finished) {
             self.tail = end;
         }
+    }
+
+    /// Whether no operation beyond `finished` has a part.
+    fn is_idle(&mut self, finished: u64) -> bool {
+        self.take_back(finished);
+        self.parts.is_empty()
+    }
+
+    /// The next `bytes` in a row, if they are free.
+    fn lend(&mut self, bytes: usize, op: u64, finished: u64) -> Option<Memory> {
+        self.take_back(finished);
         let memory = self.block.memory();
         let bytes = bytes.next_multiple_of(LINE);
         let start = (self.head % memory.len() as u64) as usize;
@@ -202,6 +220,23 @@ mod tests {
         // Spare blocks that do not fit give way.
         staging.lend(&arena, ROTATION, true, (21, 20)).unwrap();
         assert!(staging.lend(&arena, ROTATION, true, (22, 20)).is_err());
+    }
+
+    #[test]
+    fn what_is_finished_makes_room_and_what_is_not_stays() {
+        let (staging, arena) = (Staging::new(ROTATION), arena(2 * ROTATION));
+        staging.lend(&arena, 4096, true, (1, 0)).unwrap();
+        staging.lend(&arena, ROTATION, false, (2, 0)).unwrap();
+        let in_use = |finished| {
+            staging.trim(finished);
+            arena.in_use()
+        };
+        assert_eq!(in_use(0), 2 * ROTATION);
+        assert_eq!(in_use(1), ROTATION);
+        assert_eq!(in_use(2), 0);
+        // There is a ring again once one is needed.
+        staging.lend(&arena, 4096, true, (3, 2)).unwrap();
+        assert_eq!(arena.in_use(), ROTATION);
     }
 
     proptest! {

@@ -30,12 +30,16 @@ struct Host {
 
 /// The ranks of a host, with a group of all of them.
 fn hosts(ranks: usize) -> Vec<Host> {
+    hosts_of(ranks, SIZES)
+}
+
+fn hosts_of(ranks: usize, sizes: SegmentSizes) -> Vec<Host> {
     let identity = HostIdentity {
         job: [1; 16],
         world: ranks,
         ranks: (0..ranks).collect(),
     };
-    let first = HostSegment::create(identity.clone(), SIZES).unwrap();
+    let first = HostSegment::create(identity.clone(), sizes).unwrap();
     let join = |rank| {
         let fds = first
             .descriptors()
@@ -358,6 +362,39 @@ fn two_ranks_write_next_where_they_have_read() {
     // A block of each size, and no ring.
     let blocks = counts.map(|count| (count * 4).next_power_of_two());
     assert_eq!(in_use() - before, blocks.iter().sum::<usize>());
+}
+
+/// Each operation needs all the staging that there is, or half of it.
+#[test]
+fn staging_of_finished_operations_makes_room_for_others() {
+    let (staging, room) = (2 << 20, 128 << 10);
+    let hosts = hosts_of(2, SegmentSizes { staging, ..SIZES });
+    let fill = |host: &Host| host.segment.staging_arena().allocate(staging - room);
+    let _taken: Vec<_> = hosts.iter().map(|host| fill(host).unwrap()).collect();
+    let manner = Manner {
+        arena: false,
+        in_place: false,
+    };
+    let times = |times, schedule: &Verified, bytes, exchanges| {
+        on_all(&hosts, |rank, host| {
+            let count = bytes / 8;
+            let plan = plan(schedule, rank, count);
+            assert_eq!(plan.exchanges, exchanges);
+            for _ in 0..times {
+                call(host, schedule, rank, &plan, count, manner);
+            }
+        });
+    };
+    let in_use = || hosts[0].segment.staging_arena().in_use() - (staging - room);
+    let reduce = made(Collective::AllReduce, Algorithm::Direct, 2);
+    times(5, &reduce, room, false);
+    assert_eq!(in_use(), room);
+    // Members know of each other's last operation only if they ask.
+    times(1, &reduce, 2 * room, false);
+    assert_eq!(in_use(), room);
+    let gather = made(Collective::AllGather, Algorithm::Direct, 2);
+    times(3, &gather, 2 * room, true);
+    assert_eq!(in_use(), room);
 }
 
 /// Steps several operations in turn until all are done.
