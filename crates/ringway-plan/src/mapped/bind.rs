@@ -65,6 +65,7 @@ pub struct BoundProgram {
     ring: u32,
     slots: usize,
     one_way: bool,
+    read_by_others: bool,
     /// Of each rank, where each slot lies if all are shown at once, and where the last ends. Empty if they are not
     /// to be shown at once.
     shown: Vec<Vec<usize>>,
@@ -139,6 +140,7 @@ impl BoundProgram {
             ring: program.ring,
             slots: program.slots,
             one_way: program.slot_chunks.iter().any(Vec::is_empty),
+            read_by_others: program.read_by_others,
             shown: Vec::new(),
         };
         for (i, step) in program.steps.iter().enumerate() {
@@ -235,6 +237,11 @@ impl BoundProgram {
     /// that read work at the same time, if the first segment comes early.
     pub const fn one_way(&self) -> bool {
         self.one_way
+    }
+
+    /// See [`MappedProgram::read_by_others`].
+    pub const fn read_by_others(&self) -> bool {
+        self.read_by_others
     }
 
     /// Where each slot of a rank lies if all are shown at once, with the end of the last; `None` if they cannot be.

@@ -122,6 +122,9 @@ pub struct MappedProgram {
     /// Whether staging holds nothing but chunks of input, on every rank, so that all of it can be shown before
     /// anything is waited for.
     pub shows_input_only: bool,
+    /// Whether other ranks read each slot of staging, and its own rank none: of two ranks, the one that has read all slots of
+    /// the other is then the last to use them. The same on every rank.
+    pub read_by_others: bool,
 }
 
 impl MappedProgram {

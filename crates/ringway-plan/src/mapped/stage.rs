@@ -73,6 +73,7 @@ pub(super) fn program(staged: &Staged, cells: &Cells, rank: Rank, mode: Mode) ->
         ring,
         last: latest(last[rank].iter().map(|&at| wait(at)), rank),
         shows_input_only: shows_input_only(actions),
+        read_by_others: read_by_others(staged),
     }
 }
 
@@ -232,6 +233,22 @@ fn latest(waits: impl Iterator<Item = Wait>, own: Rank) -> Vec<Wait> {
     latest
 }
 
+fn read_by_others(staged: &Staged) -> bool {
+    let mut read: Vec<Vec<bool>> = staged.slots.iter().map(|s| vec![false; s.len()]).collect();
+    for action in &staged.actions {
+        for source in &action.sources {
+            let Place::Slot(slot) = source.place else {
+                continue;
+            };
+            if source.rank == action.rank {
+                return false;
+            }
+            read[source.rank][slot] = true;
+        }
+    }
+    read.iter().flatten().all(|&read| read)
+}
+
 fn shows_input_only(actions: &[Action]) -> bool {
     let slot = |loc: &Loc| matches!(loc.place, Place::Slot(_));
     actions
@@ -245,4 +262,37 @@ fn shows_input_only(actions: &[Action]) -> bool {
                     .iter()
                     .all(|loc| loc.rank == action.rank && matches!(loc.place, Place::Input(_)))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rank 0 has a slot, which the ranks `readers` read.
+    fn slot_read_by(readers: &[Rank]) -> bool {
+        let at = |rank, place| Loc { rank, place };
+        let copy = |rank, from, to| Action {
+            rank,
+            sources: vec![from],
+            destinations: vec![to],
+            completes: false,
+        };
+        let slot = at(0, Place::Slot(0));
+        let write = copy(0, at(0, Place::Input(0)), slot);
+        let reads = readers
+            .iter()
+            .map(|&rank| copy(rank, slot, at(rank, Place::Output(0))));
+        read_by_others(&Staged {
+            actions: [write].into_iter().chain(reads).collect(),
+            slots: vec![vec![0], vec![]],
+        })
+    }
+
+    #[test]
+    fn a_slot_that_its_rank_or_nobody_reads_is_not_read_by_others_only() {
+        assert!(slot_read_by(&[1]));
+        assert!(!slot_read_by(&[1, 0]));
+        assert!(!slot_read_by(&[0]));
+        assert!(!slot_read_by(&[]));
+    }
 }

@@ -126,7 +126,9 @@ impl MappedPlan {
         let lasting = if rotates { ROTATION / slots } else { 0 };
         let copies = staged.ring().max(lasting as u64).min(segments);
         let shown = slots.saturating_mul(segments as usize);
-        let exchanges = ranks == 2 && rotates && !staged.one_way() && shown <= EXCHANGED;
+        // What a rank shows must be the other's alone, who writes there next.
+        let handed_on = staged.read_by_others() && !staged.one_way();
+        let exchanges = ranks == 2 && rotates && handed_on && shown <= EXCHANGED;
         let rotation = if exchanges { 2 } else { ROTATION / shown };
         let extents = (0..schedule.ranks())
             .map(|rank| extent(schedule, rank, count, dtype.size()))

@@ -8,7 +8,8 @@ use std::{
 
 use proptest::prelude::*;
 use ringway_plan::{
-    Algorithm, Collective, DataType, Rank, ReduceOp, Topology, Verified, generate, verify,
+    Algorithm, Collective, DataType, Lane, Op, Program, Rank, ReduceOp, Schedule, Span, Topology,
+    Verified, generate, verify,
 };
 use ringway_sys::{Memory, Places, Staging};
 
@@ -362,6 +363,98 @@ fn two_ranks_write_next_where_they_have_read() {
     // A block of each size, and no ring.
     let blocks = counts.map(|count| (count * 4).next_power_of_two());
     assert_eq!(in_use() - before, blocks.iter().sum::<usize>());
+}
+
+/// An all_to_all of two ranks, in place too: each keeps its own chunk in scratch while the other chunk lies in its place.
+fn with_a_detour() -> Verified {
+    let (input, output) = (|at| Span::input(at, 1), |at| Span::output(at, 1));
+    let copy = |src, dst| Op::Copy { src, dst };
+    let [kept, sent] = [0, 1].map(|at| Span::scratch(at, 1));
+    let program = |rank: Rank| {
+        let peer = 1 - rank;
+        let detour = [
+            copy(input(rank), kept),
+            copy(input(peer), output(rank)),
+            copy(kept, output(rank)),
+        ];
+        let receive = Op::Recv {
+            peer,
+            dst: output(peer),
+        };
+        let send = |src| Op::Send { peer, src };
+        // One of them must make room for what comes.
+        let swap = match rank {
+            0 => vec![send(input(peer)), receive],
+            _ => vec![copy(input(peer), sent), receive, send(sent)],
+        };
+        Program {
+            scratch: vec![rank, peer],
+            lanes: vec![Lane {
+                steps: detour.into_iter().chain(swap).map(Into::into).collect(),
+            }],
+        }
+    };
+    let schedule = Schedule {
+        collective: Collective::AllToAll,
+        algorithm: "by hand".to_owned(),
+        chunks: 2,
+        programs: (0..2).map(program).collect(),
+    };
+    verify(schedule).unwrap()
+}
+
+/// Who has read all that is for it may write there only if the other reads nothing there itself.
+#[test]
+fn staging_changes_hands_only_if_its_own_rank_does_not_read_it() {
+    let detour = with_a_detour();
+    let exchanges = |schedule: &Verified, bytes: usize| {
+        let [first, second] = [0, 1].map(|rank| plan(schedule, rank, bytes / 8));
+        assert!(first.rotates && second.rotates);
+        assert_eq!(first.exchanges, second.exchanges);
+        first.exchanges
+    };
+    for bytes in [16 << 10, 64 << 10, 256 << 10] {
+        assert!(!exchanges(&detour, bytes));
+        for collective in [Collective::AllGather, Collective::AllToAll] {
+            assert!(exchanges(&made(collective, Algorithm::Direct, 2), bytes));
+        }
+    }
+}
+
+/// Rank 1 ends an operation and shows its next data before rank 0 reads its own scratch.
+#[test]
+fn scratch_stays_with_the_rank_that_reads_it() {
+    let (detour, hosts, count) = (with_a_detour(), hosts(2), 16 << 10);
+    assert!(detour.in_place());
+    let buffers = [0, 1].map(|rank| {
+        let (input, want) = case(Collective::AllToAll, 2, rank, count);
+        let buffer = || Buffer::new(&hosts[rank], false, &input);
+        ([buffer(), buffer()], want)
+    });
+    let start = |rank: Rank, op: usize| {
+        let memory = buffers[rank].0[op].memory();
+        let call = MappedCall {
+            descriptor: Descriptor([3, 3]),
+            plan: plan(&detour, rank, count),
+            input: memory,
+            output: memory,
+            places: None,
+        };
+        hosts[rank].group.start(call).unwrap()
+    };
+    let wait = |mut op: MappedOp| {
+        let progress = op.step().unwrap();
+        assert!(matches!(progress, Progress::Waiting { .. }), "{progress:?}");
+        op
+    };
+    let first = wait(start(0, 0));
+    drive(vec![start(1, 0)]);
+    let next = wait(start(1, 1));
+    drive(vec![first]);
+    drive(vec![start(0, 1), next]);
+    for (buffers, want) in &buffers {
+        assert!(buffers.iter().all(|buffer| buffer.values() == *want));
+    }
 }
 
 /// Each operation needs all the staging that there is, or half of it.
