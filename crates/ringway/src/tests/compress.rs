@@ -150,10 +150,11 @@ fn a_bucket_that_steps_do_not_wait_for_is_off_before_200_steps(over: Over) {
         let bucket = lanes.adaptive_bucket(Options::default(), Tensors::vector("bucket", 100));
         (1..200).find(|&step| {
             if comm.rank() == 1 && step % 4 == 0 {
-                std::thread::sleep(Duration::from_millis(8));
+                std::thread::sleep(Duration::from_millis(40));
             }
+            // The sum has ended by then also where threads wait for processors.
             let pending = bucket.start(gradients(comm.rank(), step, 100), ReduceOp::Average);
-            std::thread::sleep(Duration::from_millis(4));
+            std::thread::sleep(Duration::from_millis(20));
             pending.wait().1.unwrap();
             bucket.codec().name() == "none"
         })
