@@ -95,11 +95,13 @@ impl TcpTransport {
             // Most likely the grant is on its way. It is announced only if it is still waited for at the next sleep.
             state.unannounced.push(tag.key);
         }
-        if let Some((op, _)) = self.ops.begun(&tag.key) {
-            op.outbound.insert(
-                Slot::new(peer, &tag.key),
-                Outbound::Waiting { src, priority },
-            );
+        self.wait_for_grant(peer, &tag.key, src, priority);
+    }
+
+    fn wait_for_grant(&mut self, peer: Rank, key: &MessageKey, src: Memory, priority: u8) {
+        if let Some((op, _)) = self.ops.begun(key) {
+            op.outbound
+                .insert(Slot::new(peer, key), Outbound::Waiting { src, priority });
         }
     }
 
@@ -115,12 +117,7 @@ impl TcpTransport {
                 return;
             };
             state.credit += cost(src.len());
-            if let Some((op, fingerprint)) = self.ops.begun(&key) {
-                let waiting = Outbound::Waiting {
-                    src,
-                    priority: lower,
-                };
-                op.outbound.insert(Slot::new(peer, &key), waiting);
+            if let Some((_, fingerprint)) = self.ops.begun(&key) {
                 let len = src.len();
                 let tag = Tag {
                     key,
@@ -128,6 +125,7 @@ impl TcpTransport {
                     len,
                 };
                 self.control(peer, Frame::Announce(tag));
+                self.wait_for_grant(peer, &key, src, lower);
             }
         }
     }

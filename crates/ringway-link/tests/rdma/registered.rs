@@ -40,6 +40,20 @@ fn pair(cancel_patience: Duration) -> Pair {
     pair
 }
 
+/// The second rank is to receive a message from the first.
+fn post(pair: &mut Pair, src: &Staging, into: &Staging) {
+    let sink = Sink::Place(into.memory());
+    pair.ranks[1].recv(0, key(1, 0), sink).unwrap();
+    pair.ranks[0].send(1, key(1, 0), src.memory(), 0).unwrap();
+}
+
+/// And it receives it, whole.
+fn exchange(pair: &mut Pair, src: &Staging, into: &Staging) {
+    post(pair, src, into);
+    pair.until(|pair| pair.events.iter().all(|events| events.len() == 1));
+    assert!(same(src, into));
+}
+
 /// The second rank receives a long message from the first, and some of it is there: both in memory that is registered, or of which
 /// nothing was said.
 fn half_way(pair: &mut Pair, src: &Staging, into: &Staging, registered: bool) {
@@ -50,9 +64,7 @@ fn half_way(pair: &mut Pair, src: &Staging, into: &Staging, registered: bool) {
         }
         rank.begin(1, 1, 7);
     }
-    let sink = Sink::Place(into.memory());
-    pair.ranks[1].recv(0, key(1, 0), sink).unwrap();
-    pair.ranks[0].send(1, key(1, 0), src.memory(), 0).unwrap();
+    post(pair, src, into);
     let (first, last) = (
         into.memory().slice(0..1),
         into.memory().slice(LONG - 1..LONG),
@@ -81,11 +93,7 @@ fn long_messages_are_sent_from_and_received_into_registered_memory() {
         let made = rank.registered();
         assert_eq!((made.bytes, made.regions), (LONG, 1), "rank {own}");
     }
-    let sink = Sink::Place(into.memory());
-    pair.ranks[1].recv(0, key(1, 0), sink).unwrap();
-    pair.ranks[0].send(1, key(1, 0), src.memory(), 0).unwrap();
-    pair.until(|pair| pair.events.iter().all(|events| events.len() == 1));
-    assert!(same(&src, &into));
+    exchange(&mut pair, &src, &into);
     // No buffer was needed.
     assert_eq!([0, 1].map(|own| pair.ranks[own].memory_in_use()), before);
     for (rank, memory) in pair.ranks.iter_mut().zip([&src, &into]) {
@@ -104,11 +112,7 @@ fn in_software_long_messages_are_not_copied_though_nothing_is_registered() {
     for rank in &mut pair.ranks {
         rank.begin(1, 1, 7);
     }
-    let sink = Sink::Place(into.memory());
-    pair.ranks[1].recv(0, key(1, 0), sink).unwrap();
-    pair.ranks[0].send(1, key(1, 0), src.memory(), 0).unwrap();
-    pair.until(|pair| pair.events.iter().all(|events| events.len() == 1));
-    assert!(same(&src, &into));
+    exchange(&mut pair, &src, &into);
     assert_eq!([0, 1].map(|own| pair.ranks[own].memory_in_use()), before);
     for rank in &mut pair.ranks {
         rank.cancel(1, 1);

@@ -379,12 +379,10 @@ fn try_algorithms(
             .algorithm(kind.collective, kind.bytes)
             .is_none()
         && comm.algorithm(kind.collective, kind.bytes) == kind.algorithm;
-    if !is_free
-        || kind
-            .bytes
-            .checked_ilog2()
-            .is_none_or(|log| state.tried.contains(&log))
-    {
+    let Some(log) = kind.bytes.checked_ilog2() else {
+        return Ok(());
+    };
+    if !is_free || state.tried.contains(&log) {
         return Ok(());
     }
     let measured = state.measured(comm, wait, move |field| {
@@ -393,7 +391,7 @@ fn try_algorithms(
         let took = all_know(&field, began)?;
         Ok(Outcome::Trial(Box::new(trial), took))
     })?;
-    state.tried.extend(kind.bytes.checked_ilog2());
+    state.tried.insert(log);
     let Outcome::Trial(trial, took) = measured else {
         return Ok(());
     };

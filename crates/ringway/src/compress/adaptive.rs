@@ -31,9 +31,10 @@ struct State {
 }
 
 impl State {
-    /// Whether ranks compare what they have measured after so many steps.
-    const fn is_due(&self, steps: u64) -> bool {
-        steps >= WINDOW || self.controller.looks() && steps > 0 && steps.is_multiple_of(LOOK)
+    /// Whether ranks compare what they have measured.
+    const fn is_due(&self) -> bool {
+        let looks = self.controller.looks() && self.steps > 0 && self.steps.is_multiple_of(LOOK);
+        self.steps >= WINDOW || looks
     }
 }
 
@@ -80,7 +81,7 @@ impl Adaptive {
         if state.steps + 1 == WINDOW {
             codec.measure_next();
         }
-        if !state.is_due(state.steps) {
+        if !state.is_due() {
             return Ok(());
         }
         let [step, exposed, wire, coding] = lock(&self.meter).medians();
